@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use memcg::{
-    Bytes, ChargeError, Charged, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext,
-    Registration, Runtime,
+    Bytes, ChargeError, Charged, Event, Group, Limit, Limits, Reclaim, ReclaimContext,
+    ReclaimPriority, Registration, Runtime,
 };
 
 // ANCHOR: value
@@ -57,7 +57,9 @@ impl TenantCache {
             shelf: Mutex::default(),
         });
         let reclaimer = Arc::clone(&cache);
-        let registration = cache.group.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = cache
+            .group
+            .register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         (cache, registration)
     }
 

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use memcg::{Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
+use memcg::{Charge, ChargeError, CounterKey, Group, Limit, Limits, Runtime};
 
 const BUFFER: usize = 16 * 1024;
 
@@ -25,7 +25,7 @@ enum OpenError {
 /// Opens files for one tenant.
 struct Files {
     tenant: Group,
-    descriptors: Counter,
+    descriptors: CounterKey,
 }
 
 /// An open file. It is closed first and uncharged then: fields are dropped in their order.
@@ -38,7 +38,7 @@ impl Files {
     fn open(&self, path: impl AsRef<Path>) -> Result<TenantFile, OpenError> {
         let charges = self
             .tenant
-            .charge_set(&[(Counter::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
+            .charge_set(&[(CounterKey::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
         let file = File::open(path)?;
         Ok(TenantFile {
             reader: BufReader::with_capacity(BUFFER, file),

@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use memcg::kmem::{NodeId, Placement};
-use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
+use memcg::{CounterConfig, Freshness, PageCounter, StatKey, Unit};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut config = CounterConfig::bytes()
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pages.migrated(Some(near), Some(far), 200_000);
     println!(
         "nodes   {}",
-        machine.numa_stat(Stat::KERNEL, Freshness::Exact)
+        machine.numa_stat(StatKey::KERNEL, Freshness::Exact)
     );
 
     // Statistics: each thread writes cells of its own, and the reader chooses what may be missing.

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Charged, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Charged, Group, Limit, Limits, Runtime, StatKey, Unit};
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 3;
 
 /// One query: a group of its own, whose buffers come and go. Returns how many charges were refused.
-fn query(tenant: &Group, number: u64, rows: Stat) -> Result<u32, Box<dyn Error>> {
+fn query(tenant: &Group, number: u64, rows: StatKey) -> Result<u32, Box<dyn Error>> {
     let scope = tenant.scope(number, Limits::new().max(Limit::mib(8)))?; // goes offline when it is dropped
     let mut held = Vec::new();
     let mut refused = 0;

@@ -31,7 +31,7 @@
 //! | [`Runtime::snapshot`] | shows all groups as a table |
 //!
 //! ```
-//! use memcg::{Charged, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+//! use memcg::{Charged, Limit, Limits, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 //! use std::sync::{Arc, Mutex};
 //!
 //! #[derive(Default)]
@@ -50,7 +50,7 @@
 //! let runtime = Runtime::builder().max(Limit::mib(2)).build()?;
 //! let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(1)))?;
 //! let cache = Arc::new(Cache::default());
-//! let _registration = acme.register_reclaimer(cache.clone(), Priority::NORMAL);
+//! let _registration = acme.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
 //! for _ in 0..4 {
 //!     let entry = Charged::make(&acme, 256 << 10, || vec![0; 256 << 10])?;
 //!     cache.0.lock().unwrap().push(entry); // not while the charge is made: it may call `reclaim`
@@ -68,23 +68,25 @@
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
 //! | have a tree in a file | [`GroupSpec`], [`ApplyOptions`] |
-//! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
+//! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`CheckpointFuture`]) |
 //! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
-//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
-//! | learn why not | [`ChargeError`], [`OverLimitError`] |
-//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
-//! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
-//! | work below high alone | [`Group::below_high`] ([`BelowHigh`]) |
+//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`CounterKey`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
+//! | learn why not | [`ChargeError`] ([`ChargeErrorKind`]), [`OverLimitError`] |
+//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`ReclaimPriority`], [`ReclaimPromise`]; [`OomPolicy`] ([`OomOrder`], [`OomCandidate`]), [`CancelInfo`] |
+//! | be told | [`Event`], [`EventFuture`], [`EventInfo`]; a [`Registration`] keeps what is registered |
+//! | work below high alone | [`Group::below_high`] ([`BelowHighFuture`]) |
 //! | learn how long chargers stood still | [`Group::pressure`] |
 //! | shed work before memory is short | [`Group::pressure_level`] ([`PressureLevel`]) |
 //! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Group::ledger`] shows both beside each other |
 //! | look at all groups | [`Runtime::snapshot`] |
-//! | count and read | [`Stat`], [`Unit`], [`Freshness`] |
+//! | count and read | [`StatKey`], [`Unit`], [`Freshness`] |
 //! | name what a reader returns | module [`figures`] |
 //! | tell apart why a call was refused | module [`errors`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
-//! | look inside, or choose the barrier | module [`expert`] |
+//! | share credit among the threads of a channel | [`Group::central_stock`] ([`CentralStock`]); a [`ChargeFuture`] is a place in line for its queue |
+//! | look inside | [`Group::inspect`]; modules [`inspect`] and [`footprint`] |
+//! | choose the barrier | module [`barrier`] |
 //!
 //! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`;
 //! figures are `u64`. A [`PageCounter`] takes `u64`, and so does the name of a group
@@ -251,20 +253,23 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    ApplyOptions, BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard,
-    EventFuture, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits,
-    OnFull, OverLimitError, RawCharges, Registration,
+    ApplyOptions, BelowHighFuture, CentralStock, Charge, ChargeError, ChargeErrorKind,
+    ChargeFuture, CheckpointFuture, CounterKey, EnterGuard, EventFuture, Group, GroupCounter,
+    GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges,
+    Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
-pub use stat::{Stat, Unit};
+pub use stat::{StatKey, Unit};
 pub use state::events::Event;
-pub use state::listeners::Happened;
+pub use state::listeners::EventInfo;
 pub use state::name::{GroupName, IntoName};
-pub use state::oom::{Cancel, OomPolicy};
+pub use state::oom::{CancelInfo, OomCandidate, OomOrder, OomPolicy};
 pub use state::pressure_level::PressureLevel;
-pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
+pub use state::reclaimer::{
+    Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimPriority, ReclaimPromise,
+};
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
 pub use values::{Charged, ChargedVec, Weigh};
 
@@ -276,8 +281,8 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError,
-        ReclaimError, SpecError, SplitError,
+        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError,
+        ReclaimError, Remedy, SpecError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
@@ -290,9 +295,9 @@ pub mod figures {
         CounterRow, Events, GroupChange, GroupPressure, Ledger, PressureShare, Snapshot,
         SnapshotRow, SpecChanges,
     };
-    pub use crate::page_counter::{Counts, PeakWindow};
+    pub use crate::page_counter::{PeakWindow, TreeCounts};
     pub use crate::reclaim::report::ReclaimReport;
-    pub use crate::stat::{Item, Stats};
+    pub use crate::stat::{StatItem, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
 }
 
@@ -300,49 +305,33 @@ pub mod figures {
 /// has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
+        Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
         uncharge_unowned, unowned_bytes,
     };
 }
 
-/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that
-/// the runtime holds itself.
-///
-/// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says
-///   what is in use. [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a
-///   machine with.
-/// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say
-///   what they take.
-/// * [`Inspect`]: figures and settings of a group that few programs need.
-/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in
-///   line for all that wait in a queue.
-/// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
-/// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
-/// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that
-///   contradicts another.
-///
-/// [`BarrierMode`]: expert::BarrierMode
-/// [`BarrierState`]: expert::BarrierState
-/// [`PoolAlign`]: expert::PoolAlign
-/// [`PoolTable`]: expert::PoolTable
-/// [`OwnBytes`]: expert::OwnBytes
-/// [`Inspect`]: expert::Inspect
-/// [`CentralStock`]: expert::CentralStock
-/// [`QueuePlace`]: expert::QueuePlace
-/// [`FixedBatch`]: expert::FixedBatch
-/// [`OomCandidate`]: expert::OomCandidate
-/// [`OomOrder`]: expert::OomOrder
-/// [`Verdict`]: expert::Verdict
-/// [`Fault`]: expert::Fault
-pub mod expert {
-    pub use crate::counter::config::FixedBatch;
-    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
-    pub use crate::group::inspect::Inspect;
-    pub use crate::group::{CentralStock, QueuePlace};
+/// How threads are told that credit is taken back: [`BarrierMode`](barrier::BarrierMode) is the
+/// answer for processors that must not be interrupted, [`BarrierState`](barrier::BarrierState) says
+/// what is in use. [`litmus`](barrier::litmus) has the two sides of the barrier alone, to test a
+/// machine with.
+pub mod barrier {
+    pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
+}
+
+/// The memory of the crate itself: [`PoolAlign`](footprint::PoolAlign) says how the objects of
+/// groups lie, [`PoolTable`](footprint::PoolTable) and [`OwnBytes`](footprint::OwnBytes) what they
+/// take.
+pub mod footprint {
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
-    pub use crate::state::oom::{OomCandidate, OomOrder};
-    pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
+}
+
+/// What a debugger asks: figures of a group that few programs need
+/// ([`GroupInspector`](inspect::GroupInspector)), and what a check of the whole count has found
+/// ([`VerifyReport`](inspect::VerifyReport)).
+pub mod inspect {
+    pub use crate::counter::verify::{VerifyFault, VerifyFaultKind, VerifyReport};
+    pub use crate::group::inspect::GroupInspector;
 }
 
 macro_rules! unwind_safe {
@@ -365,13 +354,13 @@ unwind_safe!(
 unwind_safe!(
     ChargeFuture,
     EventFuture,
-    Checkpoint,
+    CheckpointFuture,
     EnterGuard,
     Registration,
-    Later,
+    ReclaimPromise,
     ReclaimContext<'_>
 );
-unwind_safe!(kmem::Member, kmem::Mover);
+unwind_safe!(kmem::KmemMember, kmem::KmemMover);
 
 /// The code of README, so that its examples are tested.
 #[cfg(doctest)]

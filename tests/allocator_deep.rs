@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Group, Limits, Runtime};
 
 /// Charges what a thread allocates while it says so.

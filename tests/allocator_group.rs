@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Limits, Runtime};
 
 /// Asks a group for each allocation, and allocates whatever it says.

@@ -7,8 +7,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limits, OnFull, Runtime};
 
 /// Charges what a thread allocates while it says so.
@@ -66,7 +64,7 @@ fn an_allocators_charge_does_not_take_the_delay() {
                 let inside = CHARGED.take().expect("set above");
                 let charge = charged.expect("no max");
                 assert!(
-                    !group.high_delay(1 << 20).is_zero(),
+                    !group.inspect().high_delay(1 << 20).is_zero(),
                     "{inside} allocations inside"
                 );
                 drop(charge);

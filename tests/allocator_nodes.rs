@@ -9,10 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use memcg::expert::Inspect as _;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{Kmem, NodeId, Placement};
-use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, StatKey};
 
 /// Accounts each allocation, on nodes in turn, and gives it back at once or later.
 struct Accounting;
@@ -191,8 +190,8 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
                     });
                     let kmem = thread.join().expect("no panic");
                     match number % 4 {
-                        0 => drop(call(|| query.numa_stat(Stat::KERNEL, Freshness::Exact))),
-                        1 => call(|| root.flush()),
+                        0 => drop(call(|| query.numa_stat(StatKey::KERNEL, Freshness::Exact))),
+                        1 => call(|| root.inspect().flush()),
                         2 => drop(call(|| NumaTable::of(root))),
                         _ => {}
                     }
@@ -209,7 +208,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
     give_all_back();
     // The read itself allocates a little, and accounts that.
     let before = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
-    let now = call(|| group.numa_stat(Stat::KERNEL, Freshness::Exact));
+    let now = call(|| group.numa_stat(StatKey::KERNEL, Freshness::Exact));
     let read = ALLOCATED.load(Ordering::SeqCst);
     let after = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
     for of in 0..NODES {
@@ -253,7 +252,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
         ),
         (0, 0, 0, 0)
     );
-    let now = call(|| root.numa_stat(Stat::KERNEL, Freshness::Exact));
+    let now = call(|| root.numa_stat(StatKey::KERNEL, Freshness::Exact));
     let rest = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
     for (of, bytes) in now.iter() {
         assert!(

@@ -9,9 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use memcg::{
-    Bytes, Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
-};
+use memcg::{Bytes, Charge, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
 const MAX: u64 = 1 << 20;
 
@@ -38,8 +36,8 @@ unsafe impl GlobalAlloc for Asking {
         {
             let count = match group.charge(Bytes(layout.size() as u64)) {
                 Ok(_) => &ADMITTED,
-                Err(ChargeError::Limit(_)) => &REFUSED,
-                Err(ChargeError::InReclaim(_)) => &INSIDE,
+                Err(error) if error.is_in_reclaim() => &INSIDE,
+                Err(error) if error.is_over_limit() => &REFUSED,
                 Err(_) => &OTHERWISE,
             };
             count.fetch_add(1, Ordering::Relaxed);
@@ -99,8 +97,10 @@ fn a_full_group_reclaims_inside_alloc() {
         calls: AtomicU64::new(0),
         nested: AtomicU64::new(0),
     });
-    let registration =
-        full.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let registration = full.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     assert!(GROUP.set(full.clone()).is_ok());
     ON.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -124,8 +124,10 @@ fn a_full_group_reclaims_inside_alloc() {
                     // The library allocates under its locks, and is refused there.
                     let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(0));
                     let group = group.expect("a name");
-                    let mine = group
-                        .register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
+                    let mine = group.register_reclaimer(
+                        Arc::clone(cache) as Arc<dyn Reclaim>,
+                        ReclaimPriority::LOW,
+                    );
                     drop(group.charge(1_000));
                     group.offline().expect("no children");
                     drop(mine);

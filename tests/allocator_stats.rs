@@ -9,14 +9,13 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 
 /// Counts each allocation for a group, and each free.
 struct Counting;
 
-const ALLOCATED: Stat = Stat::WORKINGSET_REFAULT;
-const FREED: Stat = Stat::SOCK;
+const ALLOCATED: StatKey = StatKey::WORKINGSET_REFAULT;
+const FREED: StatKey = StatKey::SOCK;
 
 static GROUPS: OnceLock<[Group; 2]> = OnceLock::new();
 /// Calls of `stat_add`.
@@ -38,7 +37,7 @@ fn call<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn count(stat: Stat) {
+fn count(stat: StatKey) {
     let Some(groups) = GROUPS.get() else { return };
     let group = &groups[usize::from(stat == FREED)];
     NESTED.fetch_add(IN_CALL.get().into(), Ordering::Relaxed);
@@ -87,7 +86,7 @@ fn every_allocation_is_counted_or_said_not_to_be() {
                     other.join().expect("no panic");
                     match number % 4 {
                         0 => drop(call(|| group.read(Freshness::Exact))),
-                        1 => call(|| root.flush()),
+                        1 => call(|| root.inspect().flush()),
                         2 => drop(call(|| root.read(Freshness::Threshold))),
                         _ => {}
                     }
@@ -140,12 +139,12 @@ fn adding_and_stale_reading_allocate_nothing() {
         .build()
         .expect("a configuration");
     let group = runtime.root().create("q", Limits::new()).expect("a name");
-    group.stat_add(Stat::ANON, 1);
-    group.flush();
+    group.stat_add(StatKey::ANON, 1);
+    group.inspect().flush();
     let before = ALLOCATIONS.get();
     for number in 0..10_000 {
-        group.stat_add(Stat::ANON, number * 1_000);
-        group.stat_add(Stat::SLAB, -1);
+        group.stat_add(StatKey::ANON, number * 1_000);
+        group.stat_add(StatKey::SLAB, -1);
         std::hint::black_box(group.read(Freshness::Stale));
     }
     assert_eq!(ALLOCATIONS.get(), before);
@@ -156,5 +155,5 @@ fn adding_and_stale_reading_allocate_nothing() {
         ALLOCATIONS.get() - before
     };
     assert!((0..10).any(|_| counted() == 1), "it is counted");
-    assert_eq!(group.read(Freshness::Exact).get(Stat::SLAB), -10_000);
+    assert_eq!(group.read(Freshness::Exact).get(StatKey::SLAB), -10_000);
 }

@@ -85,7 +85,7 @@ from_64! {
     [u64; 16]: |number| [number; 16];
     (): |_number| ();
     String: |number| "x".repeat(number as usize % 50) + &number.to_string();
-    Option<Box<u64>>: |number| (number % 3 > 0).then(|| Box::new(number));
+    Option<Box<u64>>: |number| (!number.is_multiple_of(3)).then(|| Box::new(number));
     Vec<u32>: |number| vec![number as u32; number as usize % 7];
 }
 

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Group, Limit, OnFull};
 
 use super::group::{SIZE, TOUCHES, below, runtime};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{CounterConfig, PageCounter};
 
 use crate::common::rows::Rows;
@@ -118,7 +118,7 @@ fn pair(counter: &PageCounter) {
     counter.uncharge(n);
 }
 
-fn print_counts(id: &str, before: &Counts, after: &Counts, other: &Other) {
+fn print_counts(id: &str, before: &TreeCounts, after: &TreeCounts, other: &Other) {
     let drains = (after.drains - before.drains) as f64;
     let barriers = (after.barriers - before.barriers) as f64 / drains;
     let drained = (after.drained - before.drained) as f64 / drains;

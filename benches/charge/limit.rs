@@ -7,7 +7,6 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
 use memcg::{CounterConfig, PageCounter};
 
 use crate::common::BATCH;

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Counter, Group, Limits, Runtime};
+use memcg::{CounterKey, Group, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -33,10 +33,10 @@ pub(crate) fn rows(rows: &mut Rows) {
 
 /// Each thread has a handle of its own on a child of the root. `pairs` charges memory, and counters
 /// beside it.
-fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(Counter, u64); N], u64)) -> Team {
+fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(CounterKey, u64); N], u64)) -> Team {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
-        0 => (Counter::MEMORY, 1),
+        0 => (CounterKey::MEMORY, 1),
         further => (
             builder.counter(&format!("counter {further}"), memcg::Unit::Bytes),
             1,
@@ -58,7 +58,7 @@ fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(Counter, u64); N], 
     })
 }
 
-fn sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], times: u64) {
+fn sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], times: u64) {
     for _ in 0..times {
         drop(
             group
@@ -68,7 +68,7 @@ fn sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], times: u64
     }
 }
 
-fn raw_pairs(group: &Group, _: &[(Counter, u64); 1], times: u64) {
+fn raw_pairs(group: &Group, _: &[(CounterKey, u64); 1], times: u64) {
     for _ in 0..times {
         let n = black_box(1);
         group.raw().charge(n).expect("no limit is set");

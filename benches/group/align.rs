@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use memcg::expert::PoolAlign;
+use memcg::footprint::PoolAlign;
 use memcg::kmem::{NodeId, Topology};
 use memcg::{Bytes, Group, Limits, Runtime, RuntimeBuilder};
 

@@ -14,8 +14,8 @@ use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
 use memcg::errors::CounterChargeError;
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, Limits,
-    PageCounter, Runtime, Stat,
+    Bytes, Charge, ChargeError, CounterConfig, CounterKey, Group, Grouped, InGroup, Limits,
+    PageCounter, Runtime, StatKey,
 };
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
@@ -215,7 +215,7 @@ pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
 #[inline(never)]
 pub(crate) fn memcg_probe_set_charge(
     group: &Group,
-    amounts: &[(Counter, u64); 2],
+    amounts: &[(CounterKey, u64); 2],
 ) -> Result<[Charge; 2], ChargeError> {
     group.charge_set(amounts)
 }
@@ -239,7 +239,7 @@ impl Pool for Group {
 /// An add to a statistic in another crate, of any item.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_stat_add(group: &Group, stat: Stat, delta: i64) {
+pub(crate) fn memcg_probe_stat_add(group: &Group, stat: StatKey, delta: i64) {
     group.stat_add(stat, delta);
 }
 
@@ -247,7 +247,7 @@ pub(crate) fn memcg_probe_stat_add(group: &Group, stat: Stat, delta: i64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_charge_stat_add(charge: &Charge, delta: i64) {
-    charge.stat_add(Stat::ANON, delta);
+    charge.stat_add(StatKey::ANON, delta);
 }
 
 /// A future that has nothing to do.
@@ -353,26 +353,26 @@ pub(crate) fn memcg_probe_owner_growths(growths: u64) {
 /// So many sets of one counter that come and go.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(Counter, u64); 1], sets: u64) {
+pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(CounterKey, u64); 1], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of two counters.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_two(group: &Group, amounts: &[(Counter, u64); 2], sets: u64) {
+pub(crate) fn memcg_probe_sets_of_two(group: &Group, amounts: &[(CounterKey, u64); 2], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of four.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_four(group: &Group, amounts: &[(Counter, u64); 4], sets: u64) {
+pub(crate) fn memcg_probe_sets_of_four(group: &Group, amounts: &[(CounterKey, u64); 4], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 #[inline(always)]
-fn charge_sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], sets: u64) {
+fn charge_sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], sets: u64) {
     for _ in 0..sets {
         drop(
             group
@@ -383,10 +383,10 @@ fn charge_sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], set
 }
 
 /// Sets of memory and of counters beside it.
-fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
+fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, u64); N], u64)) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
-        0 => (Counter::MEMORY, 1),
+        0 => (CounterKey::MEMORY, 1),
         further => (
             builder.counter(&format!("c{further}"), memcg::Unit::Bytes),
             1,
@@ -406,7 +406,7 @@ fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
 #[inline(never)]
 pub(crate) fn memcg_probe_stat_adds(group: &Group, adds: u64) {
     for _ in 0..adds {
-        group.stat_add(Stat::WORKINGSET_REFAULT, black_box(1));
+        group.stat_add(StatKey::WORKINGSET_REFAULT, black_box(1));
     }
 }
 
@@ -523,12 +523,12 @@ pub(crate) fn main() -> ExitCode {
         memcg_probe_charge(&counter, black_box(1)).expect("no limit is set");
         memcg_probe_uncharge(&counter, black_box(1));
         let charge = memcg_probe_group_charge(&group, black_box(1)).expect("no limit is set");
-        memcg_probe_stat_add(&group, Stat::WORKINGSET_REFAULT, black_box(1));
+        memcg_probe_stat_add(&group, StatKey::WORKINGSET_REFAULT, black_box(1));
         memcg_probe_charge_stat_add(&charge, black_box(1));
         memcg_probe_group_uncharge(charge);
         memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
         memcg_probe_raw_uncharge(&group, black_box(1));
-        let both = [(Counter::MEMORY, 1); 2];
+        let both = [(CounterKey::MEMORY, 1); 2];
         drop(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
     }
     let mut tasks = [(); 2].map(|()| Never.in_group(&group));

@@ -11,7 +11,7 @@ use memcg::Bytes;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memcg::Stat;
+use memcg::StatKey;
 use memcg::kmem::{NodeOf, PageNode};
 use memcg_kmem::PerCpuBytes;
 
@@ -73,9 +73,9 @@ impl Machine {
             Variant::GroupOnly => self.charged(
                 size,
                 times,
-                || self.group.stat_add(Stat::PERCPU, self.full(size)),
+                || self.group.stat_add(StatKey::PERCPU, self.full(size)),
                 || {
-                    self.group.stat_add(Stat::PERCPU, -self.full(size));
+                    self.group.stat_add(StatKey::PERCPU, -self.full(size));
                 },
             ),
             Variant::PerPage => self.walked(size, times, |bytes, sign| {
@@ -104,7 +104,7 @@ impl Machine {
             node_of.look_up(&pages[..many], &mut found[..many]);
             for page in &found[..many] {
                 black_box(page);
-                self.group.stat_add(Stat::PERCPU, sign * size as i64);
+                self.group.stat_add(StatKey::PERCPU, sign * size as i64);
             }
         };
         self.walked(size, times, ask)
@@ -176,11 +176,11 @@ impl Machine {
         let first = self.first(bytes);
         for unit in 0..self.model.processors {
             black_box(self.walk.look_up(first + unit * self.unit));
-            self.group.stat_add(Stat::PERCPU, sign * size as i64);
+            self.group.stat_add(StatKey::PERCPU, sign * size as i64);
         }
         let copies = (size * self.model.processors) as i64;
         self.group
-            .stat_add(Stat::PERCPU, sign * (self.full(size) - copies));
+            .stat_add(StatKey::PERCPU, sign * (self.full(size) - copies));
     }
 
     /// (a) and (b): bytes gathered by node, one update for each. An object is wholly on the node of
@@ -211,7 +211,7 @@ impl Machine {
             at = next;
         }
         for bytes in by_node.into_iter().filter(|bytes| *bytes > 0) {
-            self.group.stat_add(Stat::PERCPU, sign * bytes as i64);
+            self.group.stat_add(StatKey::PERCPU, sign * bytes as i64);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![cfg(not(loom))]
 
-use memcg::expert::PoolAlign;
+use memcg::footprint::PoolAlign;
 use memcg::kmem::{Kmem, NodeId, Placement, Topology};
 use memcg::{Bytes, Group, Limits, Runtime};
 

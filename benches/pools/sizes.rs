@@ -5,7 +5,7 @@
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::Runtime;
-use memcg::expert::{PoolAlign, PoolTable};
+use memcg::footprint::{PoolAlign, PoolTable};
 
 use super::events::{Allocation, told};
 use super::machine::{ALIGNS, create, hold, runtime};

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
+use memcg::{
+    Bytes, Limit, Limits, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority, Runtime,
+};
 use memcg_bench_rows::Goals;
 use parking_lot::Mutex;
 
@@ -112,7 +114,7 @@ fn team(mark: Limit, stream: &Arc<Stream>) -> Team {
             cache: Arc::clone(&cache),
             stream: Arc::clone(&stream),
         };
-        let _registration = group.register_reclaimer(Arc::new(counted), Priority::NORMAL);
+        let _registration = group.register_reclaimer(Arc::new(counted), ReclaimPriority::NORMAL);
         let pages = |pages: u64| {
             let mut times = Vec::with_capacity(pages as usize);
             let mut next = Instant::now();

@@ -8,9 +8,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::{
-    Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+    Bytes, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Registration, Runtime,
 };
 
 use super::WANT;
@@ -228,7 +227,7 @@ impl Scene {
                 .create(&format!("idle-{number}"), limits)
                 .expect("a free name in a group that is");
             if row.kind == Idle::Registered {
-                idle.push(group.register_reclaimer(Arc::new(Nothing), Priority::NORMAL));
+                idle.push(group.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL));
             }
             groups.push(group);
         }
@@ -243,7 +242,10 @@ impl Scene {
         groups.push(active.clone());
         let cache = Arc::new(Cache::new(&active, BYTES));
         let registration = if row.skip {
-            active.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL)
+            active.register_reclaimer(
+                Arc::clone(&cache) as Arc<dyn Reclaim>,
+                ReclaimPriority::NORMAL,
+            )
         } else {
             let walk = Walk {
                 groups,
@@ -251,7 +253,7 @@ impl Scene {
                 cache: Arc::clone(&cache),
                 tally: Arc::clone(tally),
             };
-            root.register_reclaimer(Arc::new(walk), Priority::NORMAL)
+            root.register_reclaimer(Arc::new(walk), ReclaimPriority::NORMAL)
         };
         Scene {
             runtime,
@@ -328,7 +330,7 @@ impl Reclaim for Walk {
     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
         let mut freed = 0;
         for group in &self.groups {
-            if group.is_in_excess() && *group == self.active {
+            if group.inspect().is_in_excess() && *group == self.active {
                 freed += self.cache.evict(want);
             }
         }

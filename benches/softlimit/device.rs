@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::Later;
+use memcg::ReclaimPromise;
 use parking_lot::{Condvar, Mutex};
 
 use super::cache::Cache;
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_micros(200);
 
 /// A reclaim that waits for pages to be written.
 struct Waiter {
-    later: Later,
+    later: ReclaimPromise,
     want: u64,
     freed: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Waiters(Arc<(Mutex<Orders>, Condvar)>);
 impl Waiters {
     /// Reports when `want` bytes more have been written that reclaim had taken, or there are no
     /// such.
-    pub(crate) fn wait(&self, later: Later, want: u64) {
+    pub(crate) fn wait(&self, later: ReclaimPromise, want: u64) {
         self.0.0.lock().waiters.push(Waiter {
             later,
             want,

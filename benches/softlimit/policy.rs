@@ -78,7 +78,7 @@ impl Reclaim for Own {
         self.asked.add(want);
         let freed = self.cache.shrink(in_pages(want)) as u64 * PAGE;
         if freed < want && self.cache.owes() {
-            self.waiters.wait(context.later(), want - freed);
+            self.waiters.wait(context.promise(), want - freed);
         }
         freed
     }
@@ -129,7 +129,7 @@ impl Reclaim for Dispatcher {
         // Reclaim waits for a device only where it has come to too little.
         let freed = round.freed as u64 * PAGE;
         if freed < want && self.caches.iter().any(|cache| cache.owes()) {
-            self.waiters.wait(context.later(), want - freed);
+            self.waiters.wait(context.promise(), want - freed);
         }
         freed
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use memcg::{Group, Limit, Limits, Priority, Reclaim, Registration, Runtime};
+use memcg::{Group, Limit, Limits, Reclaim, ReclaimPriority, Registration, Runtime};
 
 use super::cache::{Cache, Counts};
 use super::device::Waiters;
@@ -73,7 +73,7 @@ impl Scene {
                 };
                 cache
                     .group
-                    .register_reclaimer(Arc::new(own) as Arc<dyn Reclaim>, Priority::NORMAL)
+                    .register_reclaimer(Arc::new(own) as Arc<dyn Reclaim>, ReclaimPriority::NORMAL)
             };
             caches.iter().map(own).collect()
         } else {
@@ -85,7 +85,7 @@ impl Scene {
                 waiters: waiters.clone(),
                 turn: AtomicUsize::new(0),
             };
-            vec![root.register_reclaimer(Arc::new(dispatcher), Priority::NORMAL)]
+            vec![root.register_reclaimer(Arc::new(dispatcher), ReclaimPriority::NORMAL)]
         };
         Scene {
             runtime,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::{Freshness, Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, StatKey, Unit};
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
@@ -94,7 +94,7 @@ fn last(library: &Library) -> Group {
 /// Bytes are counted in grains of a page: less than one is one.
 fn bytes() -> Team {
     adding(chain(DEPTH), 1, |group| {
-        group.stat_add(Stat::ANON, black_box(64))
+        group.stat_add(StatKey::ANON, black_box(64))
     })
 }
 

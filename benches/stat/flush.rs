@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memcg::Freshness;
-use memcg::expert::Inspect;
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
@@ -56,7 +55,7 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
                 if station.index == 0 {
                     let before = root.read(Freshness::Stale).get(ITEM.stat());
                     let start = Instant::now();
-                    root.flush();
+                    root.inspect().flush();
                     timed += start.elapsed();
                     assert_eq!(
                         root.read(Freshness::Stale).get(ITEM.stat()) - before,
@@ -81,11 +80,11 @@ fn flush_ratelimited() -> Team {
     Team::new(1, move |station| {
         let group = &library.groups[3];
         (0..TOUCHES).for_each(|_| group.stat_add(ITEM.stat(), 1));
-        library.groups[ROOT].flush();
+        library.groups[ROOT].inspect().flush();
         station.serve(|iters| {
             for _ in 0..iters {
                 assert!(
-                    !black_box(group.flush_ratelimited()),
+                    !black_box(group.inspect().flush_ratelimited()),
                     "the root has just been flushed"
                 );
             }

@@ -9,7 +9,7 @@ mod read;
 
 use std::time::Duration;
 
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg_bench_rows::Bench;
 
 use crate::common::rows::{self, Rows};
@@ -63,7 +63,7 @@ fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make: impl Fn(S
 }
 
 /// The events while a row ran, its warm-up included.
-fn print_counts(id: &str, before: &Counts, after: &Counts, time: Duration) {
+fn print_counts(id: &str, before: &TreeCounts, after: &TreeCounts, time: Duration) {
     let flushes = after.flushes - before.flushes;
     println!(
         "{id}: {:.1} barriers a second, {flushes} flushes, {:.2} pairs (thread, group) visited by each\n",

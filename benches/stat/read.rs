@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::Freshness;
-use memcg::expert::Inspect as _;
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
@@ -153,7 +152,7 @@ fn below_threshold() -> Team {
     Team::new(1, move |station| {
         let group = &library.groups[3];
         (0..TOUCHES).for_each(|_| group.stat_add(ITEM.stat(), 1));
-        group.flush();
+        group.inspect().flush();
         group.stat_add(ITEM.stat(), 1);
         let before = library.runtime.counts().flushes;
         station.serve(|iters| {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{Freshness, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -196,7 +196,7 @@ impl Phase<'_> {
     }
 }
 
-pub(crate) fn print_counts(what: &str, before: &Counts, after: &Counts, time: Duration) {
+pub(crate) fn print_counts(what: &str, before: &TreeCounts, after: &TreeCounts, time: Duration) {
     println!(
         "{what}: in a second {:.2} barriers, {:.0} flushes, {:.0} pairs (thread, group) visited",
         rate(after.barriers - before.barriers, time),

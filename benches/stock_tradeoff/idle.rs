@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Charge, Group, Limits, Runtime};
 
 use crate::common::clock::thread_time;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use crossbeam::utils::CachePadded;
-use memcg::expert::litmus;
+use memcg::barrier::litmus;
 use memcg_report::terminal::State;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

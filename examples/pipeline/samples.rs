@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use memcg::Group;
-use memcg::expert::Inspect as _;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -42,7 +41,7 @@ fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64
 impl Samples {
     fn take(&mut self, number: usize, group: &Group) {
         // Of this group alone: the groups below it are not in the program's counts.
-        let (figure, bounds) = between(number, || group.allocated_local());
+        let (figure, bounds) = between(number, || group.inspect().allocated_local());
         let error = bounds
             .start()
             .saturating_sub(figure)

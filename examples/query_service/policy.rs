@@ -16,7 +16,7 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::errors::LimitError;
-use memcg::{Bytes, Counter, Event, Group, Limit, Limits, OomPolicy, Percent, Runtime};
+use memcg::{Bytes, CounterKey, Event, Group, Limit, Limits, OomPolicy, Percent, Runtime};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 use crate::data::{PARTITIONS, Tables, batch};
@@ -347,6 +347,6 @@ fn most_of(memory: u64) -> Limit {
 fn forced_total(runtime: &Runtime) -> u64 {
     runtime
         .root()
-        .counter(Counter::MEMORY)
+        .counter(CounterKey::MEMORY)
         .map_or(0, |memory| memory.forced_total())
 }

@@ -7,19 +7,19 @@
 use std::mem;
 use std::sync::Arc;
 
-use memcg::{Bytes, Group, RuntimeBuilder, Stat, Unit};
+use memcg::{Bytes, Group, RuntimeBuilder, StatKey, Unit};
 
 use crate::entry::{Block, Entry, footprint, scramble};
 use crate::load::{Operation, Request, Sizes};
 use crate::shelf::{Key, Shelf};
 
 /// Items that tenants count in the statistics of their groups. The bytes of the entries are
-/// [`Stat::FILE`]: what is cached can be had again.
+/// [`StatKey::FILE`]: what is cached can be had again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
-    pub(crate) gets: Stat,
-    pub(crate) hits: Stat,
-    pub(crate) evictions: Stat,
+    pub(crate) gets: StatKey,
+    pub(crate) hits: StatKey,
+    pub(crate) evictions: StatKey,
 }
 
 /// A cache of real bytes.
@@ -141,7 +141,7 @@ impl Cache {
             // Without memory the charge goes back as it is dropped.
             Ok(charge) => {
                 if let Some(block) = Block::fill(key, version, self.owner.into(), size) {
-                    charge.stat_add(Stat::FILE, want.cast_signed());
+                    charge.stat_add(StatKey::FILE, want.cast_signed());
                     self.shelf.put(
                         self.key(key),
                         Entry {

@@ -3,7 +3,7 @@
 //! An entry's bytes are random, seeded by its key and version: so every byte can be checked without
 //! a copy of it.
 
-use memcg::{Charge, Stat};
+use memcg::{Charge, StatKey};
 use rand::{Rng, SeedableRng};
 use smallvec::SmallVec;
 
@@ -44,7 +44,7 @@ impl Entry {
         let Self { charge, block, .. } = self;
         drop(block);
         let bytes = charge.bytes();
-        charge.stat_add(Stat::FILE, -bytes.cast_signed());
+        charge.stat_add(StatKey::FILE, -bytes.cast_signed());
         drop(charge);
         bytes
     }

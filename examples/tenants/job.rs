@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use memcg::figures::Stats;
-use memcg::{Bytes, Freshness, Group, Stat};
+use memcg::{Bytes, Freshness, Group, StatKey};
 use memcg_report::chart::{Axis, Chart, Unit, WIDE};
 use memcg_report::table::{Column, Table};
 use memcg_report::terminal::{self, InPlace};
@@ -126,7 +126,7 @@ pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
 
 /// Answers questions about the groups until the result is dropped.
 #[cfg(feature = "serve")]
-fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::Serving, Failure> {
+fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::EndpointGuard, Failure> {
     let endpoint = memcg_observe::Endpoint::new(&setup.runtime).allow_set(true);
     endpoint.serve(path).map_err(|fault| Failure::Serve {
         path: path.to_path_buf(),
@@ -258,7 +258,7 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
         .iter()
         .map(|tenant| (&*tenant.name, read(&tenant.group)))
         .collect();
-    rows.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.get(Stat::FILE)));
+    rows.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.get(StatKey::FILE)));
     rows.truncate(SHOWN);
     rows.push(("the service", read(&runtime.root())));
     let mut table = Table::new([
@@ -277,12 +277,12 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
         let events = HumanCount(stats.max_error_of(items.hits));
         table.add([
             name.to_string(),
-            Bytes(figure(Stat::FILE)).to_string(),
+            Bytes(figure(StatKey::FILE)).to_string(),
             HumanCount(hits).to_string(),
             // The hits may be fresher than the gets.
             format!("{:.4}", (hits as f64 / gets as f64).min(1.0)),
             HumanCount(figure(items.evictions)).to_string(),
-            format!("{events}, {}", Bytes(stats.max_error_of(Stat::FILE))),
+            format!("{events}, {}", Bytes(stats.max_error_of(StatKey::FILE))),
         ]);
     }
     format!(

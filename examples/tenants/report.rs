@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use memcg::{Bytes, Event, Freshness, Group, Stat};
+use memcg::{Bytes, Event, Freshness, Group, StatKey};
 use memcg_report::table::{Cell, Column, Table};
 use memcg_report::terminal::{self, State};
 use serde::Serialize;
@@ -384,7 +384,7 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
         let own = [cached, row.sums.gets, row.sums.hits, row.sums.evicted];
         let figures = statistics(
             &tenant.group,
-            [Stat::FILE, items.gets, items.hits, items.evictions],
+            [StatKey::FILE, items.gets, items.hits, items.evictions],
         );
         for ((name, own), found) in ["bytes", "gets", "hits", "evictions"]
             .into_iter()
@@ -403,7 +403,10 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
             );
         }
     }
-    let figures = statistics(&root, [Stat::FILE, items.gets, items.hits, items.evictions]);
+    let figures = statistics(
+        &root,
+        [StatKey::FILE, items.gets, items.hits, items.evictions],
+    );
     figures
         .into_iter()
         .zip(all)
@@ -431,12 +434,12 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
         "the service",
         "bytes when every cache is empty",
         0,
-        statistics(&root, [Stat::FILE])[0],
+        statistics(&root, [StatKey::FILE])[0],
     );
     faults
 }
 
-fn statistics<const N: usize>(group: &Group, items: [Stat; N]) -> [u64; N] {
+fn statistics<const N: usize>(group: &Group, items: [StatKey; N]) -> [u64; N] {
     let exact = group.read(Freshness::Exact);
     items.map(|item| exact.get(item).cast_unsigned())
 }

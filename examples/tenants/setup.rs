@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use memcg::errors::{CreateError, LimitError};
-use memcg::{BuildError, Bytes, Group, Limit, Limits, Priority, Reclaim, Registration, Runtime};
+use memcg::{
+    BuildError, Bytes, Group, Limit, Limits, Reclaim, ReclaimPriority, Registration, Runtime,
+};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use thiserror::Error;
@@ -89,7 +91,10 @@ impl Setup {
         let shelf = |_| Arc::new(Shelf::new(Arc::clone(&evictions), items.evictions));
         let shelves: Vec<Arc<Shelf>> = owners.iter().map(shelf).collect();
         let register = |(group, shelf): (&Group, &Arc<Shelf>)| {
-            group.register_reclaimer(Arc::clone(shelf) as Arc<dyn Reclaim>, Priority::NORMAL)
+            group.register_reclaimer(
+                Arc::clone(shelf) as Arc<dyn Reclaim>,
+                ReclaimPriority::NORMAL,
+            )
         };
         let registrations = owners.iter().zip(&shelves).map(register).collect();
         let mut tenants = Vec::with_capacity(groups.len());

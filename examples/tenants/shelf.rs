@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
-use memcg::{Reclaim, ReclaimContext, Stat};
+use memcg::{Reclaim, ReclaimContext, StatKey};
 use parking_lot::Mutex;
 
 use crate::entry::{Entry, footprint};
@@ -33,7 +33,7 @@ pub(crate) struct Shelf {
     bytes: AtomicU64,
     /// The owners' counts, by their numbers.
     owners: Arc<[Evictions]>,
-    evictions: Stat,
+    evictions: StatKey,
 }
 
 /// The entries of an owner that had to go, and those of them that made room for others.
@@ -44,7 +44,7 @@ pub(crate) struct Evictions {
 }
 
 impl Shelf {
-    pub(crate) fn new(owners: Arc<[Evictions]>, evictions: Stat) -> Self {
+    pub(crate) fn new(owners: Arc<[Evictions]>, evictions: StatKey) -> Self {
         Self {
             entries: Mutex::new(LruCache::unbounded()),
             bytes: AtomicU64::new(0),

@@ -43,9 +43,10 @@ async fn serve(mut stream: TcpStream, tenants: Arc<[Group]>) -> io::Result<()> {
         Err(refused) => {
             // No byte of the body is kept, so it needs no charge.
             tokio::io::copy(&mut (&mut stream).take(len.into()), &mut tokio::io::sink()).await?;
-            match refused {
-                ChargeError::TimedOut { .. } => "busy".to_owned(),
-                refused => format!("refused: {refused}"),
+            if refused.is_timeout() {
+                "busy".to_owned()
+            } else {
+                format!("refused: {refused}")
             }
         }
     };

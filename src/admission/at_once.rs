@@ -80,7 +80,7 @@ fn make_room(
 ) -> Option<Pending> {
     let level = refusal.level;
     let gives = level.is_memory() && (registrations::any_below(level) || victims::chooses(level));
-    let may_come = fits_ever(bytes, refusal)
+    let may_come = fits_ever(group, bytes)
         && (gives || (effort != Effort::Drain && !refusal.without_credit()));
     if !may_come {
         return None;

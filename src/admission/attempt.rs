@@ -218,12 +218,9 @@ pub(super) fn decided(
     })
 }
 
-/// True if the charge could ever fit, at the level that refused and further up: else no reclaim
-/// makes room for it.
-pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    bytes <= refusal.max.min(USAGE_MAX)
-        && refusal
-            .level
-            .path_to_root()
-            .all(|level| bytes <= level.admits())
+/// True if the charge fits below each max of its path as they are now: else no reclaim makes room
+/// for it.
+pub(super) fn fits_ever(group: &Counter, bytes: u64) -> bool {
+    let fits = |level: &Counter| bytes <= level.admits().min(USAGE_MAX);
+    group.path_to_root().all(fits)
 }

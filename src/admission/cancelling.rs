@@ -9,8 +9,8 @@ use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree, importance};
 use crate::pressure::victims::{self, Choice, Want};
-use crate::reclaim::repeat::{earlier, may_call_out};
-use crate::reclaim::round::TIME_MAX;
+use crate::reclaim::repeat::may_call_out;
+use crate::reclaim::round::{TIME_MAX, earlier};
 use crate::state::events::Event;
 use crate::sync::is_over;
 
@@ -31,7 +31,7 @@ pub(super) fn cancel_for<'a>(
         end,
         ..
     } = terms;
-    if !fits_ever(bytes, &refusal)
+    if !fits_ever(group, bytes)
         || !may_call_out()
         || !terms.may_cancel()
         || !victims::chooses(level)

@@ -108,7 +108,6 @@ mod tests {
     use std::thread;
 
     use crate::counter::watch::EXCEEDED;
-    use crate::expert::Inspect as _;
     use crate::sync::many;
     use crate::{Bytes, Charge, Group, Limit, Limits, OomPolicy, Runtime};
 
@@ -181,7 +180,7 @@ mod tests {
                 .map(|worker| worker.join().unwrap())
                 .collect()
         });
-        let is_above = |group: &&Group| group.usage() > group.max().min(group.high());
+        let is_above = |group: &&Group| group.usage() > group.max().min(group.inspect().high());
         let above = groups.iter().filter(is_above).count() as u64;
         let counted = groups[0].first().tree().alerts.marks();
         assert_eq!(counted, marked(&groups));

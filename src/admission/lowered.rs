@@ -1,10 +1,10 @@
 //! Usage above a max that was lowered, or that acts again: reclaim, then victims.
 
-use crate::counter::handle::pin_below;
+use crate::counter::handle::{Handle, pin_below};
 use crate::counter::object::Counter;
 use crate::hierarchy::{events, limits};
-use crate::pressure::throttle;
 use crate::pressure::victims::{self, Choice, Excluded, Want};
+use crate::pressure::{line, throttle};
 use crate::reclaim::repeat::{self, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
@@ -34,10 +34,24 @@ pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
     cancel_excess(group, may_come)
 }
 
+/// The max of `group` was set, and percentages below have followed: the waits that can never be
+/// served any more end.
+pub(crate) fn end_vain_waits(group: &Counter) {
+    line::end_vain_waits(group);
+    if group.is_memory() && limits::any_percent(group.tree()) {
+        let follows =
+            |below: &&Handle| matches!(limits::set_to(below, LimitKind::Max), Limit::Percent(_));
+        for below in pin_below(group).iter().skip(1).filter(follows) {
+            line::end_vain_waits(below);
+        }
+    }
+}
+
 /// The limits of `group` and of all groups below act again after they were only observed.
 pub(crate) fn shrink_all(group: &Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     let groups = pin_below(group);
+    groups.iter().for_each(|group| line::end_vain_waits(group));
     for group in groups[1..].iter().map(|below| &**below).chain([group]) {
         reclaim_excess(group, &mut request);
     }

@@ -51,7 +51,7 @@ impl<'a> Terms<'a> {
     /// a place in line is before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
         let level = refusal.level;
-        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
+        if !line::goes_first(self.group, level) || !may_wait(self.group, self.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
         let mut ticket = self.enqueue(level);

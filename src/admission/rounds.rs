@@ -12,8 +12,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Request, owed};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, spare};
+use crate::reclaim::round::{Request, earlier, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -43,7 +43,7 @@ pub(super) fn reclaim_for<'a>(
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level;
         events::count(level, Event::Max);
-        if !may_ask(level, bytes, &refusal) {
+        if !may_ask(group, level, bytes) {
             efforts.may_come = 0;
             break;
         }
@@ -53,8 +53,8 @@ pub(super) fn reclaim_for<'a>(
         let mut since = None;
         let new = || {
             let begun = *since.insert(Instant::now());
-            let deadline = earlier(deadline_from(level, begun), end);
-            Request::new(ReclaimCause::Full, deadline)
+            Request::new(ReclaimCause::Full, deadline_from(level, begun))
+                .until(end)
                 .waits(may_block)
                 .ends_with(group, victims::ends(group))
         };
@@ -93,8 +93,8 @@ pub(super) fn reclaim_for<'a>(
 }
 
 /// Further counters have no reclaimers.
-fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    fits_ever(bytes, refusal)
+fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
+    fits_ever(group, bytes)
         && may_call_out()
         && level.is_memory()
         && registrations::any_below(level)

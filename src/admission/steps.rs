@@ -2,10 +2,9 @@
 //! the line.
 
 use std::ptr;
-use std::task::Waker;
 
 use crate::admission::attempt::{
-    Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind, Terms,
+    Attempt, ChargeFailure, ChargeResult, Efforts, Progress, RefusalKind, Terms,
 };
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::WaitFor;
@@ -14,8 +13,10 @@ use crate::admission::wait::{InLine, LineTime, may_wait};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::pressure::line;
+use crate::hierarchy::events;
+use crate::pressure::{line, victims};
 use crate::reclaim::repeat::ROUNDS_MAX;
+use crate::state::events::Event;
 use crate::thread::slot::Consume;
 
 /// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps
@@ -49,54 +50,68 @@ fn charge_refused<'a>(
                 kind: RefusalKind::Full(_),
             }),
             WaitFor::Until(time),
-        ) if may_wait(bytes, &refusal) => {
+        ) if may_wait(group, bytes, &refusal) => {
             let level = refusal.level;
             InLine::begin(plain.into_line(level), level, counted, time).wait(group)
         }
+        (ended, WaitFor::Until(_)) => name_what_is_in_the_way(group, bytes, ended),
         (ended, _) => ended.map_err(ChargeFailure::count),
     }
 }
 
-/// The first poll of a future that misses. It does all that a charge does, and waits for no other
-/// thread. `Err`: the charge has ended.
+/// A charge that would wait is refused: where a max can never admit it, that one is named, and not
+/// the level that was full.
+fn name_what_is_in_the_way<'a>(
+    group: &'a Counter,
+    bytes: u64,
+    ended: ChargeResult<'a>,
+) -> ChargeResult<'a> {
+    ended.map_err(|mut failure| {
+        if let ChargeFailure::Refused {
+            refusal,
+            kind: RefusalKind::Full(pending),
+            ..
+        } = &mut failure
+            && let Some(level) = line::in_the_way(group, bytes)
+        {
+            // No memory may come for it any more.
+            *pending = None;
+            if bytes <= refusal.level.admits() {
+                *refusal = level.refusal_now();
+            }
+        }
+        failure.count()
+    })
+}
+
+/// The first poll of a future that misses. It drains as a charge does, and waits for no other
+/// thread; reclaimers and victims are left to a thread of the tree, and the charge waits in line
+/// meanwhile. `Err`: the charge has ended.
 pub(crate) fn begin<'a>(
     group: &'a Counter,
     bytes: u64,
     missed: Consume,
     time: LineTime,
-    waker: &Waker,
 ) -> Result<InLine, ChargeResult<'a>> {
-    let mut plain = Terms::plain(group, bytes, WaitFor::Nothing);
-    plain.end = time.reclaim_end();
-    match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
-        Err(ChargeFailure::Refused {
-            refusal,
-            counted,
-            kind: RefusalKind::Full(pending),
-        }) if may_wait(bytes, &refusal) => {
-            let level = refusal.level;
-            let mut in_line = InLine::begin(
-                line::enqueue(group, bytes, level, None),
-                level,
-                counted,
-                time,
-            );
-            in_line.ask_again(pending == Some(Pending::Round), waker);
-            Ok(in_line)
-        }
-        // A max was lowered meanwhile, say: no memory may come for it any more.
-        Err(ChargeFailure::Refused {
-            refusal,
-            counted,
-            kind: RefusalKind::Full(_),
-        }) => Err(Err(ChargeFailure::Refused {
-            refusal,
-            counted,
-            kind: RefusalKind::Full(None),
-        }
-        .count())),
-        ended => Err(ended.map_err(ChargeFailure::count)),
+    let refusal = match try_once(group, bytes, missed) {
+        Err(ChargeFailure::Refused { refusal, .. }) => refusal,
+        ended => return Err(ended),
+    };
+    let level = refusal.level;
+    events::count(level, Event::Max);
+    if !may_wait(group, bytes, &refusal) {
+        let refused = Err(ChargeFailure::refused(refusal));
+        return Err(name_what_is_in_the_way(group, bytes, refused));
     }
+    let chooses = victims::chooses(level);
+    if chooses && victims::is_cancelled(group) {
+        return Err(Err(ChargeFailure::Cancelled));
+    }
+    // The thread that chooses a victim counts the event.
+    let ticket = line::enqueue(group, bytes, level, None);
+    let in_line = InLine::begin(ticket, level, chooses, time);
+    in_line.has_room_made();
+    Ok(in_line)
 }
 
 /// The first try, with which most charges end.

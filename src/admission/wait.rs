@@ -9,14 +9,14 @@ use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, decide
 use crate::counter::cover;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_tree, importance};
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
-use crate::pressure::victims;
 use crate::pressure::wakers::{park_until, parked_waker};
-use crate::reclaim::repeat::{deadline, earlier, may_call_out};
-use crate::reclaim::round::Request;
+use crate::pressure::{started, victims};
+use crate::reclaim::repeat::{deadline, may_call_out};
+use crate::reclaim::round::{Request, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
@@ -29,8 +29,8 @@ const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own
 /// thread is to free.
-pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
+pub(super) fn may_wait(group: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
+    may_call_out() && refusal.level.is_memory() && line::in_the_way(group, bytes).is_none()
 }
 
 /// Time of a charge in line.
@@ -74,8 +74,6 @@ pub(crate) struct InLine {
     /// [`Event::Oom`](crate::Event::Oom) has been counted.
     counted: bool,
     time: LineTime,
-    /// When a future asks them again, where other threads were asking.
-    again: Option<Alarm>,
     /// When a future's time is over. Set by the first poll in line.
     over: Option<Alarm>,
 }
@@ -96,7 +94,6 @@ impl InLine {
             asked,
             counted,
             time,
-            again: None,
             over: None,
         }
     }
@@ -132,16 +129,16 @@ impl InLine {
         group: &'a Counter,
         waker: &Waker,
     ) -> Option<ChargeResult<'a>> {
-        let is_due = self.again.as_ref().is_some_and(|again| !again.renew(waker));
-        match self.look(waker, is_due, false) {
+        match self.look(waker, false, false) {
             Some(decision) => Some(self.ended(group, decision)),
             None => self.is_over(waker).then(|| self.time_out(group)),
         }
     }
 
     /// The decision, if there is one. Asks reclaimers where that is due, and where the charge has
-    /// moved to another line: those there were not asked yet.
-    fn look(&mut self, waker: &Waker, mut is_due: bool, waits: bool) -> Option<Decision> {
+    /// moved to another line: those there were not asked yet. A thread asks them itself; a task,
+    /// which shares its thread with others, has them asked.
+    fn look(&mut self, waker: &Waker, mut is_due: bool, is_thread: bool) -> Option<Decision> {
         loop {
             // Nothing foreign runs between a decision and its return: a grant is not lost to a
             // panic.
@@ -159,35 +156,42 @@ impl InLine {
             // The charge may move again meanwhile.
             self.asked = level;
             is_due = false;
-            let unwaited = self.ask_reclaimers(&level, waits);
-            self.ask_again(unwaited, waker);
+            if is_thread {
+                self.ask_reclaimers(&level, true);
+            } else {
+                self.has_room_made();
+            }
         }
     }
 
-    /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the
-    /// round freed nothing, and has not waited for others that may free something.
-    fn ask_reclaimers(&self, level: &Counter, waits: bool) -> bool {
-        if !registrations::any_below(level) {
-            return false;
+    /// Has a thread of the tree ask the reclaimers, and choose a victim, at the level in whose line
+    /// the charge is. Where the system has no thread, this one asks.
+    pub(super) fn has_room_made(&self) {
+        let level = &*self.asked;
+        let is_use = registrations::any_below(level) || victims::chooses(level);
+        // A max that has fallen for a moment is no reason to empty the caches.
+        if is_use
+            && !self.time.is_zero()
+            && fits_ever(&self.ticket.group, self.ticket.bytes)
+            && !started::make_room_in_line(level, importance::of(&self.ticket.group))
+        {
+            self.ask_reclaimers(level, false);
         }
+    }
+
+    /// Runs one round of reclaim. The round waits for those of other threads or does not.
+    fn ask_reclaimers(&self, level: &Counter, waits: bool) {
         let group = &*self.ticket.group;
-        let end = earlier(deadline(level), self.time.reclaim_end());
-        let mut request = Request::new(ReclaimCause::Full, end)
+        if !registrations::any_below(level) || !fits_ever(group, self.ticket.bytes) {
+            return;
+        }
+        let mut request = Request::new(ReclaimCause::Full, deadline(level))
+            .until(self.time.reclaim_end())
             .waits(waits)
             .ends_with(group, victims::ends(group));
         let adds = cover::rise_at(group, self.ticket.bytes, level);
-        let round = round::run(
-            level,
-            adds.saturating_sub(level.room(level.admits())),
-            &mut request,
-        );
-        round.is_some_and(|round| round.unwaited)
-    }
-
-    /// Sets when to ask again, where the rounds of other threads may come to nothing.
-    pub(super) fn ask_again(&mut self, whether: bool, waker: &Waker) {
-        let again = whether.then(|| Instant::now() + ask_again_after(&self.asked));
-        self.again = again.and_then(|again| Alarm::set(None, again, waker));
+        let missing = adds.saturating_sub(level.room(level.admits()));
+        let _ = round::run(level, missing, &mut request);
     }
 
     /// Returns true if a future's time is over; else a wake follows when it is. It is over at once

@@ -239,7 +239,6 @@ fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
 /// Draws the conclusions from another max, which `is_lower` or not.
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
-    stocks.max_moves += 1;
     // A walk may have passed this level under the old max without a second read. It shows more than
     // the new one until it is undone. Walks are in transit (E5).
     // Mutation: e5-a-lowered-max-waits-for-no-walk

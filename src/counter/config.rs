@@ -113,11 +113,10 @@ impl CounterConfig {
     }
 
     /// Units that a thread charges in advance, at most 2^40; an
-    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off:
+    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off:
     /// every charge walks, usage is live.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let usage = |batch| {
     ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
@@ -128,6 +127,27 @@ impl CounterConfig {
     /// ```
     pub fn batch(mut self, units: u64) -> Self {
         self.batch = units.min(BATCH_MAX);
+        self
+    }
+
+    /// Sets whether stocks adapt (default), or are always open and take whole batches.
+    ///
+    /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
+    /// batches of room at any level, room is 16; both grow with the number of threads above two. It
+    /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
+    /// each further refill, up to the batch. So a thread that charged little and sleeps leaves little behind. The
+    /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
+    /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
+    /// same.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let job = PageCounter::root(CounterConfig::new().adaptive(false));
+    /// job.force_charge(10);
+    /// assert_eq!(job.usage(), 64);
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
         self
     }
 
@@ -156,7 +176,6 @@ impl CounterConfig {
     /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
     /// let first = machine.child();
@@ -188,7 +207,7 @@ impl CounterConfig {
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
-    /// # use memcg::expert::{BarrierMode, BarrierState};
+    /// # use memcg::barrier::{BarrierMode, BarrierState};
     /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
     /// assert_eq!(machine.barrier(), BarrierState::Fence);
     /// ```
@@ -260,40 +279,3 @@ impl Default for CounterConfig {
 debug_figures!(CounterConfig, |it| batch: it.batch, adaptive: it.adaptive, audit: it.audit, budget: it.budget,
     max: it.max, barrier: it.barrier, on_pressure: it.hook.is_some(), recursive_protection: it.recursive,
     name: it.name, declares: it.extension.is_some());
-
-/// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`].
-/// They do by default.
-///
-/// A stock that adapts closes near a limit and opens again with room. Near is less than 4 batches
-/// of room at any level, room is 16; both grow with the number of threads above two. It also begins
-/// small: a thread charges a 64th of a batch in advance, four times as much with each further
-/// refill, up to the batch. [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit)
-/// has it begin again. So a thread that charged little and sleeps leaves little behind. The
-/// kernel's stock is always open and takes whole batches: figures of usage are round then, and a
-/// comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the same.
-///
-/// ```
-/// use memcg::expert::FixedBatch;
-/// use memcg::{CounterConfig, PageCounter};
-///
-/// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
-/// let _held = runtime.root().charge(10)?;
-/// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
-///
-/// let job = PageCounter::root(CounterConfig::new().adaptive(false));
-/// job.force_charge(10);
-/// assert_eq!(job.usage(), 64);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait FixedBatch: Sized {
-    /// Sets whether stocks adapt (default), or are always open and take whole batches.
-    #[must_use]
-    fn adaptive(self, adaptive: bool) -> Self;
-}
-
-impl FixedBatch for CounterConfig {
-    fn adaptive(mut self, adaptive: bool) -> Self {
-        self.adaptive = adaptive;
-        self
-    }
-}

@@ -5,23 +5,41 @@ use std::ptr;
 use crate::counter::central_word::CentralWord;
 use crate::counter::children;
 use crate::counter::cover::{self, counted_credit};
-use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
 
 /// Credit below `top` that is in its usage.
 pub(crate) fn stocked(top: &Counter) -> u64 {
+    count(top).0
+}
+
+/// Credit below `top` that is in its usage, and the number of slots that it was read from. While no
+/// stock is open below there is neither: then the call takes no lock.
+pub(crate) fn count(top: &Counter) -> (u64, usize) {
     let path = SlowPath::enter();
+    if !may_be_below(top) {
+        return (0, 0);
+    }
     let tree = top.tree();
     let stocks = tree.lock(&path);
-    let mut sum = Sum::new(top);
-    let hierarchy = tree.hierarchy.snapshot();
-    hierarchy
-        .subtree(top)
-        .for_each(|counter| sum.add(counter, credit_at(tree, counter)));
-    pending_below(&stocks, top).for_each(|pending| sum.add(pending, tree.credit(pending)));
-    sum.total()
+    let snapshot;
+    let (mut sum, mut counters) = (Sum::new(top), 0);
+    let mut add = |counter| {
+        sum.add(counter, credit_at(tree, counter));
+        counters += 1;
+    };
+    if stocks.are_few_below(top) {
+        snapshot = tree.hierarchy.snapshot();
+        let is_open = |counter: &&Counter| counter.is_open() || counter.is_open_central();
+        snapshot.subtree(top).filter(is_open).for_each(&mut add);
+        pending_below(&stocks, top).for_each(add);
+    } else {
+        let is_within = |counter: &&Counter| counter.is_within(top);
+        stocks.all_open().filter(is_within).for_each(add);
+    }
+    (sum.total(), counters * tree.registry.listed().count())
 }
 
 /// Adds up credit. That of groups that cover is in usage only as far as it is unpaid at their top.
@@ -90,17 +108,8 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
 }
 
 fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
-    let is_below = |counter: &Counter| {
-        counter
-            .path_to_root()
-            .skip(1)
-            .any(|level| ptr::eq(level, top))
-    };
-    stocks
-        .pending_close
-        .iter()
-        .map(|pending| &**pending)
-        .filter(move |pending| is_below(pending))
+    let pending = stocks.pending_close.iter().map(|pending| &**pending);
+    pending.filter(move |&pending| !ptr::eq(pending, top) && pending.is_within(top))
 }
 
 /// Usage of a counter without that of the counters below it that are online.
@@ -144,7 +153,8 @@ pub(crate) fn own(counter: &Counter) -> (u64, u64) {
 }
 
 /// Some stock in the subtree is counted as open.
-pub(crate) fn may_be_below(counter: &Counter) -> bool {
+#[inline]
+pub(crate) fn may_be_below(counter: &Object) -> bool {
     // Relaxed: a stock that opens meanwhile may be missed, as one that opens later is.
     counter.limits.open.load(Ordering::Relaxed) as u32 > 0
 }

@@ -436,7 +436,6 @@ mod tests {
     use std::sync::Barrier as Rendezvous;
     use std::thread;
 
-    use crate::counter::config::FixedBatch as _;
     use crate::{CounterConfig, PageCounter};
 
     /// Near max a stock keeps no credit, and it opens again only where there is plenty of room. The

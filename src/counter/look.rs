@@ -29,7 +29,8 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e55-crossing-is-not-looked-for
     let crossed = marks::is_excess_wrong(level)
         || marks::is_to_reclaim(level)
-        || pressure_mark::is_wrong(level);
+        || pressure_mark::is_wrong(level)
+        || pressure_mark::may_be_credit(level);
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
             // Mutation: e45-free-is-not-deferred
@@ -80,6 +81,7 @@ pub(crate) fn fell_unkept(level: Stale) {
         || protected.iter().any(Protected::is_set)
         || marks::is_excess_wrong(object)
         || pressure_mark::is_wrong(object)
+        || pressure_mark::may_be_credit(object)
         || exceeded::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle

@@ -6,8 +6,14 @@
 //! compares again, until both agree. The pressure falls only once usage is a sixteenth below the
 //! threshold. In between, the bits stay as they are.
 //!
+//! Usage has credit in it, and a put into a stock tells no one. So the bits may stay raised by
+//! credit alone, and only then: where a look at them finds that the pressure would be lower without
+//! all the credit that there may be ([`may_be_credit`]), `pressure::pressure_levels` counts the
+//! credit and gives it back.
+//!
 //! Edge: E43 (usage/mark).
 
+use crate::counter::credit;
 use crate::counter::object::{Counter, Object};
 use crate::counter::watch::{OBSERVED, PRESSURE_KNOWN, PRESSURE_PARTS};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -68,11 +74,10 @@ fn part(bits: u64, at: u32) -> u64 {
     bits >> at & PART
 }
 
-/// The pressure by usage, where the bits are these.
-fn by_usage(counter: &Object, bits: u64) -> u64 {
+/// The pressure of so much usage, where the bits are these.
+fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
     // Where the level is observed from now on, or no longer, the bits have changed.
-    let usage = counter.usage();
     let now = part(bits, BY_USAGE);
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
     let max = if bits & OBSERVED != 0 {
@@ -110,7 +115,7 @@ fn with_stalls(counter: &Object, bits: u64, by_stalls: u64) -> u64 {
     let [usage, stalls] = if is_gone {
         [0, 0]
     } else {
-        [by_usage(counter, bits), by_stalls]
+        [by_usage(counter, bits, counter.usage()), by_stalls]
     };
     bits & !PRESSURE_PARTS | usage << BY_USAGE | stalls << BY_STALLS | usage.max(stalls) << SHOWN
 }
@@ -170,26 +175,39 @@ fn exchange_until(
     }
 }
 
-/// The pressure that is shown: 0 to 2. That of the nearest group above that has thresholds, where
-/// this one has none.
-#[inline]
-pub(crate) fn shown(counter: &Counter) -> u64 {
-    let bits = counter.limits.watched.bits_for_figures();
-    if bits & PRESSURE_KNOWN != 0 {
-        part(bits, SHOWN)
-    } else {
-        shown_above(counter)
-    }
+/// The part by usage would be lower without so much credit, which is a part of usage.
+pub(crate) fn is_up_by(counter: &Object, credit: u64) -> bool {
+    let bits = counter.limits.watched.bits();
+    let now = part(bits, BY_USAGE);
+    now > 0 && by_usage(counter, bits, counter.usage().saturating_sub(credit)) < now
 }
 
-#[cold]
-#[inline(never)]
-fn shown_above(counter: &Counter) -> u64 {
-    let mut above = counter
-        .path_to_root()
-        .skip(1)
-        .map(|level| level.limits.watched.bits_for_figures());
-    above
-        .find(|bits| bits & PRESSURE_KNOWN != 0)
-        .map_or(0, |bits| part(bits, SHOWN))
+/// Credit below may be all that keeps the part by usage up. It loads only, and one word where that
+/// part is none. This also answers for a counter that may be gone.
+#[inline]
+pub(crate) fn may_be_credit(counter: &Object) -> bool {
+    part(counter.limits.watched.bits(), BY_USAGE) > 0
+        && credit::may_be_below(counter)
+        && is_up_by(counter, counter.bound())
+}
+
+/// The level whose pressure a group shows, and its bits: the group, or where it has no thresholds
+/// the nearest group above that has some. One load where the group has them.
+#[inline]
+pub(crate) fn shown_by(counter: &Counter) -> Option<(&Counter, u64)> {
+    let bits = |level: &Counter| level.limits.watched.bits_for_figures();
+    let known = |level| Some((level, bits(level))).filter(|(_, bits)| bits & PRESSURE_KNOWN != 0);
+    known(counter).or_else(|| counter.path_to_root().skip(1).find_map(known))
+}
+
+/// The pressure that these bits show: 0 to 2.
+#[inline]
+pub(crate) fn shown(bits: u64) -> u64 {
+    part(bits, SHOWN)
+}
+
+/// True if usage has a part in the pressure of these bits.
+#[inline]
+pub(crate) fn is_by_usage(bits: u64) -> bool {
+    part(bits, BY_USAGE) > 0
 }

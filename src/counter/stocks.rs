@@ -112,6 +112,20 @@ impl Stocks {
         stocks
     }
 
+    /// Few of the open stocks are below `top`: a search passes over fewer counters by the groups
+    /// below.
+    pub(crate) fn are_few_below(&self, top: &Counter) -> bool {
+        let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
+        (self.opened.len() + self.central.len()) / OPENED_COMMON > below
+    }
+
+    /// The counters with a stock that is counted as open, those in the queue of pending closes
+    /// among them. No other counter of the tree has credit.
+    pub(crate) fn all_open(&self) -> impl Iterator<Item = &Counter> {
+        let central = self.central.iter().filter(|counter| !counter.is_open());
+        self.opened.iter().chain(central).map(|counter| &**counter)
+    }
+
     /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of
     /// pending closes.
     pub(crate) fn open_behind(&self, header: &Header) -> Option<Kept> {

@@ -34,10 +34,10 @@ use crate::sync::Ordering;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Verdict {
+pub struct VerifyReport {
     audited: bool,
     counters: usize,
-    faults: Vec<Fault>,
+    faults: Vec<VerifyFault>,
 }
 
 /// One thing that does not add up. Prints which counter and by how much.
@@ -55,25 +55,25 @@ pub struct Verdict {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Fault {
+pub struct VerifyFault {
     /// The counter at which the count does not add up.
     pub counter: CounterId,
     /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`;
     /// `None` for a counter alone.
     pub path: Option<String>,
     /// The kind of sum that does not add up.
-    pub kind: FaultKind,
+    pub kind: VerifyFaultKind,
     /// Units that there should be (for a bound: at most).
     pub expected: u64,
     /// Units that there are.
     pub found: u64,
 }
 
-/// Kinds of [`Fault`]. Without audit the check does not cover [`Identity`](Self::Identity).
+/// Kinds of [`VerifyFault`]. Without audit the check does not cover [`Identity`](Self::Identity).
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::FaultKind;
+/// use memcg::inspect::VerifyFaultKind;
 ///
 /// let machine = PageCounter::root(CounterConfig::new().batch(0));
 /// let job = machine.child();
@@ -81,11 +81,11 @@ pub struct Fault {
 /// machine.cancel(10);
 /// let verdict = machine.verify();
 /// let fault = &verdict.faults()[0];
-/// assert_eq!((fault.counter, fault.kind), (machine.id(), FaultKind::Children));
+/// assert_eq!((fault.counter, fault.kind), (machine.id(), VerifyFaultKind::Children));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FaultKind {
+pub enum VerifyFaultKind {
     /// Usage is not audited live charge plus credit.
     Identity,
     /// Usage is less than the usage of the children together.
@@ -109,7 +109,7 @@ pub enum FaultKind {
     Mark,
 }
 
-impl Verdict {
+impl VerifyReport {
     /// True if the check found no fault.
     pub fn is_ok(&self) -> bool {
         self.faults.is_empty()
@@ -126,11 +126,11 @@ impl Verdict {
     }
 
     /// Sums that do not add up, parents first.
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[VerifyFault] {
         &self.faults
     }
 
-    pub(crate) fn merge(mut self, other: Verdict) -> Verdict {
+    pub(crate) fn merge(mut self, other: VerifyReport) -> VerifyReport {
         self.audited &= other.audited;
         self.counters += other.counters;
         self.faults.extend(other.faults);
@@ -138,7 +138,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.audited {
             "against the audited count"
@@ -157,9 +157,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for VerifyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault {
+        let VerifyFault {
             expected, found, ..
         } = self;
         let counter = self
@@ -173,53 +173,53 @@ impl fmt::Display for Fault {
             "too many"
         };
         match self.kind {
-            FaultKind::Identity => {
+            VerifyFaultKind::Identity => {
                 write!(
                     f,
                     "{counter}: usage is {found}, live charge and credit are {expected}: {by} {sign}"
                 )
             }
-            FaultKind::Children => {
+            VerifyFaultKind::Children => {
                 write!(
                     f,
                     "{counter}: usage is {found}, its children hold {expected}: {by} too few"
                 )
             }
-            FaultKind::StockBound => {
+            VerifyFaultKind::StockBound => {
                 write!(
                     f,
                     "{counter}: {found} stocked, bound {expected}: {by} too many"
                 )
             }
-            FaultKind::Protection => {
+            VerifyFaultKind::Protection => {
                 write!(
                     f,
                     "{counter}: children report {found} protected, they have {expected}: {by} {sign}"
                 )
             }
-            FaultKind::Excess => {
+            VerifyFaultKind::Excess => {
                 write!(
                     f,
                     "{counter}: {found} children are counted in excess or above a group that is, {expected} are: {by} {sign}"
                 )
             }
-            FaultKind::Ledger => {
+            VerifyFaultKind::Ledger => {
                 write!(
                     f,
                     "{counter}: {found} are counted as allocated, {expected} are or may be: {by} {sign}"
                 )
             }
-            FaultKind::Cover => {
+            VerifyFaultKind::Cover => {
                 write!(
                     f,
                     "{counter}: usage is {found}, the larger of reserved and allocated is {expected}: {by} {sign}"
                 )
             }
-            FaultKind::Mark => write!(
+            VerifyFaultKind::Mark => write!(
                 f,
                 "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"
             ),
-            FaultKind::Underflow => {
+            VerifyFaultKind::Underflow => {
                 write!(f, "{counter}: {found} uncharged that were never charged")
             }
         }
@@ -258,7 +258,7 @@ impl Known<'_> {
 }
 
 /// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
-pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
+pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyReport {
     let path = SlowPath::enter();
     let _stocks = tree.lock(&path);
     let hierarchy = tree.hierarchy.snapshot();
@@ -307,17 +307,23 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         }
     }
     faults.reverse();
-    Verdict {
+    VerifyReport {
         audited: tree.config.audit,
         counters: order.len(),
         faults,
     }
 }
 
-fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
+fn judge(
+    tree: &Tree,
+    counter: &Counter,
+    sum: &Sums,
+    known: &Known<'_>,
+    faults: &mut Vec<VerifyFault>,
+) {
     let usage = counter.usage();
     let mut fault = |kind, expected, found| {
-        faults.push(Fault {
+        faults.push(VerifyFault {
             counter: counter.id(),
             path: (known.path)(counter),
             kind,
@@ -327,28 +333,28 @@ fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: 
     };
     let underflowed = counter.usage.underflowed.load(Ordering::Relaxed);
     if underflowed > 0 {
-        fault(FaultKind::Underflow, 0, underflowed);
+        fault(VerifyFaultKind::Underflow, 0, underflowed);
     }
     let expected = sum.usage(counter);
     if tree.config.audit && expected != usage {
-        fault(FaultKind::Identity, expected, usage);
+        fault(VerifyFaultKind::Identity, expected, usage);
     }
     if sum.children > usage {
-        fault(FaultKind::Children, sum.children, usage);
+        fault(VerifyFaultKind::Children, sum.children, usage);
     }
     let bound = counter.bound();
     if sum.credit > bound {
-        fault(FaultKind::StockBound, bound, sum.credit);
+        fault(VerifyFaultKind::StockBound, bound, sum.credit);
     }
     for (kind, expected) in Protection::ALL.into_iter().zip(sum.protected) {
         let found = marks::children_protected(counter, kind);
         if found != expected {
-            fault(FaultKind::Protection, expected, found);
+            fault(VerifyFaultKind::Protection, expected, found);
         }
     }
     let excess = (known.children_in_excess)(counter);
     if excess != sum.excess {
-        fault(FaultKind::Excess, sum.excess, excess);
+        fault(VerifyFaultKind::Excess, sum.excess, excess);
     }
     // The sums that allocators and checkpoints rely on.
     let LedgerSums {
@@ -358,7 +364,11 @@ fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: 
         None => {
             let live = counter.usage().saturating_sub(sum.credit);
             if allocated.saturating_sub(paid) > live {
-                fault(FaultKind::Ledger, live, allocated.saturating_sub(paid));
+                fault(
+                    VerifyFaultKind::Ledger,
+                    live,
+                    allocated.saturating_sub(paid),
+                );
             }
         }
         Some(cover) => {
@@ -367,23 +377,23 @@ fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: 
                 .reserved()
                 .saturating_add_signed(cover.spare().saturating_neg());
             if counted != expected {
-                fault(FaultKind::Ledger, expected, counted);
+                fault(VerifyFaultKind::Ledger, expected, counted);
             }
             let larger = cover.reserved().max(counted);
             if counter.usage() != larger {
-                fault(FaultKind::Cover, larger, counter.usage());
+                fault(VerifyFaultKind::Cover, larger, counter.usage());
             }
         }
     }
     if !exceeded::is_mark_right(counter) {
         let marked = u64::from(exceeded::is_marked(counter));
-        fault(FaultKind::Mark, 1 - marked, marked);
+        fault(VerifyFaultKind::Mark, 1 - marked, marked);
     }
     // The tree counts the marks of all its groups.
     let is_root = counter.parent().is_none() && counter.is_memory();
     let counted = counter.tree().alerts.marks();
     if is_root && counter.tree().policies().is_some() && counted != sum.marks {
-        fault(FaultKind::Mark, sum.marks, counted);
+        fault(VerifyFaultKind::Mark, sum.marks, counted);
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Owner(u32);
 /// ```
 #[derive(Debug)]
 #[must_use = "the step is not done"]
-pub struct Unfinished(Rest);
+pub struct UnfinishedStep(Rest);
 
 impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
@@ -97,10 +97,10 @@ impl Owner {
     ///
     /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
-    pub fn begin_charge(bytes: usize) -> Result<Owner, Unfinished> {
+    pub fn begin_charge(bytes: usize) -> Result<Owner, UnfinishedStep> {
         cached::charge(current::word(), bytes as u64)
             .map(Owner)
-            .map_err(Unfinished)
+            .map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_charge`](Self::begin_charge).
@@ -111,7 +111,7 @@ impl Owner {
     /// since.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn finish_charge(bytes: usize, rest: Unfinished) -> Owner {
+    pub unsafe fn finish_charge(bytes: usize, rest: UnfinishedStep) -> Owner {
         let n = bytes as u64;
         current::allocate_for(
             |header| {
@@ -169,8 +169,8 @@ impl Owner {
     /// As for [`grow`](Self::grow).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), Unfinished> {
-        cached::grow(self.0, bytes as u64).map_err(Unfinished)
+    pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), UnfinishedStep> {
+        cached::grow(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_grow`](Self::begin_grow).
@@ -180,7 +180,7 @@ impl Owner {
     /// As for [`grow`](Self::grow), and as for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn finish_grow(self, bytes: usize, rest: Unfinished) {
+    pub unsafe fn finish_grow(self, bytes: usize, rest: UnfinishedStep) {
         let n = bytes as u64;
         // SAFETY: says the caller.
         unsafe {
@@ -219,8 +219,8 @@ impl Owner {
     /// As for [`uncharge`](Self::uncharge).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), Unfinished> {
-        cached::uncharge(self.0, bytes as u64).map_err(Unfinished)
+    pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), UnfinishedStep> {
+        cached::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_uncharge`](Self::begin_uncharge).
@@ -230,7 +230,7 @@ impl Owner {
     /// As for [`uncharge`](Self::uncharge), and as for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn finish_uncharge(self, bytes: usize, rest: Unfinished) {
+    pub unsafe fn finish_uncharge(self, bytes: usize, rest: UnfinishedStep) {
         let n = bytes as u64;
         // SAFETY: says the caller.
         unsafe {

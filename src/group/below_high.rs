@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// Waits until usage is not above a high: see [`Group::below_high`].
 #[must_use = "futures do nothing unless they are polled"]
-pub struct BelowHigh {
+pub struct BelowHighFuture {
     // The alarm names the group's object, so it goes first.
     alarm: Option<Alarm>,
     group: Group,
@@ -29,11 +29,11 @@ impl Group {
     /// [`high`](crate::Limits::high). It is for a service that spills or sheds work above high, and
     /// takes it up again below. The wait charges nothing, asks no reclaimer and holds up no charge.
     ///
-    /// As a future it needs no async runtime; [`BelowHigh::wait`] blocks. It ends within 30 ms
+    /// As a future it needs no async runtime; [`BelowHighFuture::wait`] blocks. It ends within 30 ms
     /// after usage has fallen, if a processor is free, and at once if the group is offline or
-    /// cancelled: then usage may still be above, and [`wait`](BelowHigh::wait) returns false. Other
+    /// cancelled: then usage may still be above, and [`wait`](BelowHighFuture::wait) returns false. Other
     /// charges may have come by then. A limit that is [only
-    /// observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
+    /// observed](crate::Group::set_observe_only) does not count. A thread of this crate
     /// looks at usage meanwhile, one for the process; without one, because the system gives none,
     /// the future is ready.
     ///
@@ -50,15 +50,15 @@ impl Group {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn below_high(&self) -> BelowHigh {
-        BelowHigh {
+    pub fn below_high(&self) -> BelowHighFuture {
+        BelowHighFuture {
             alarm: None,
             group: self.clone(),
         }
     }
 }
 
-impl BelowHigh {
+impl BelowHighFuture {
     /// Blocks until usage is not above a high, for at most `time`, and then returns true. Returns
     /// false if that time is over or the group is cancelled while usage is above, and if the group
     /// is offline.
@@ -97,7 +97,7 @@ impl BelowHigh {
     }
 }
 
-impl Future for BelowHigh {
+impl Future for BelowHighFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -120,7 +120,7 @@ impl Future for BelowHigh {
     }
 }
 
-debug_figures!(BelowHigh, |wait| group: wait.group);
+debug_figures!(BelowHighFuture, |wait| group: wait.group);
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
@@ -160,6 +160,11 @@ mod tests {
                 .is_pending(),
             "the group is told to stop"
         );
+        // By the thread of the tree that chooses for the task.
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_ready(&group) && Instant::now() < end {
+            std::thread::yield_now();
+        }
         assert!(is_ready(&group));
         assert!(!group.below_high().wait(Duration::MAX), "it would not end");
         group.offline().unwrap();

@@ -27,7 +27,7 @@ use crate::units::{Bytes, IntoBytes};
 /// ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. The stock keeps
 /// nothing while a charge waits at the group or above it, nor inside a reclaimer. It neither keeps
 /// nor gives anything while one of these groups is above a limit, or only
-/// [counts](crate::expert::Inspect::set_observe_only). After a charge or a limit has closed the
+/// [counts](crate::Group::set_observe_only). After a charge or a limit has closed the
 /// stock, eight charges go up the tree before it keeps the next.
 ///
 /// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget)
@@ -41,7 +41,7 @@ use crate::units::{Bytes, IntoBytes};
 /// Source: the transfer cache of TCMalloc, between the caches of threads.
 ///
 /// ```
-/// use memcg::expert::CentralStock;
+/// use memcg::CentralStock;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;

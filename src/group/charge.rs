@@ -332,10 +332,12 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] says which ancestor is full. [`ChargeError::InReclaim`] says the same
-    /// to a reclaimer, for which no reclaimer is asked. [`ChargeError::Offline`]: the group takes
-    /// no charges any more.
-    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit):
+    /// [`over_limit`](ChargeError::over_limit) says which ancestor is full. Inside a reclaimer no
+    /// reclaimer is asked. [`ChargeErrorKind::Offline`](crate::ChargeErrorKind::Offline): the group
+    /// takes no charges any more.
+    /// [`ChargeErrorKind::Cancelled`](crate::ChargeErrorKind::Cancelled): the group was chosen to
+    /// give its memory back.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -376,18 +378,18 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::WouldBlock`] where a call that blocks could find room: a reclaimer can be
-    /// asked, or a victim chosen. Else [`ChargeError::Limit`] says which ancestor is full. Inside a
-    /// reclaimer both are [`ChargeError::InReclaim`]. [`ChargeError::Offline`]: the group takes no
-    /// charges any more. [`refused_count`](Self::refused_count) counts a refusal, and no event
+    /// [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) where a call that blocks could find room:
+    /// a reclaimer can be asked, or a victim chosen. Else
+    /// [`OverLimit`](crate::ChargeErrorKind::OverLimit), which says which ancestor is full.
+    /// [`Offline`](crate::ChargeErrorKind::Offline): the group takes no charges any more. [`refused_count`](Self::refused_count) counts a refusal, and no event
     /// does, as in the kernel.
     ///
     /// ```
-    /// # use memcg::{ChargeError, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().high(50))?;
     /// let charge = acme.try_charge(80)?; // at once, also above its high
-    /// assert!(matches!(acme.try_charge(21), Err(ChargeError::Limit(_))));
+    /// assert!(acme.try_charge(21).unwrap_err().is_over_limit());
     /// drop(charge);
     /// assert_eq!(acme.try_charge(100)?.bytes(), 100);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -4,7 +4,7 @@ use std::{array, mem};
 
 use super::charge::{Charge, charge_and_sleep_slow};
 use super::charge_with::try_charge_slow;
-use super::counter::Counter;
+use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;
@@ -22,7 +22,7 @@ impl Group {
     /// which the caller may drop, grow or keep apart from the others. Each amount is in its
     /// counter's unit; the array has one type for all of them, `u64`. Memory asks reclaimers and
     /// waits as [`charge`](Self::charge) does. A counter beside memory refuses at once an
-    /// amount that does not fit ([`Counter`]). A refusal uncharges the other counters again, the
+    /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again, the
     /// last charged first.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
@@ -30,8 +30,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full.
-    /// [`ChargeError::UnknownCounter`] names a counter that this runtime does not have.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit): the refusal names the
+    /// counter and the group that was full.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) for a counter that
+    /// this runtime does not have.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -39,12 +41,12 @@ impl Group {
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
-    /// let refused = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
+    /// let refused = root.charge_set(&[(memcg::CounterKey::MEMORY, 5), (swap, 11)]).unwrap_err();
     /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; \
     ///             neither waiting nor reclaim can help; to fit, raise max of swap of / or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
-    /// let [memory, swapped] = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
+    /// let [memory, swapped] = root.charge_set(&[(memcg::CounterKey::MEMORY, 5), (swap, 10)])?;
     /// drop(memory); // it is swapped out
     /// assert_eq!((root.live(), swapped.bytes()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,7 +76,7 @@ impl Group {
     #[inline]
     pub fn charge_set<const N: usize>(
         &self,
-        amounts: &[(Counter, u64); N],
+        amounts: &[(CounterKey, u64); N],
     ) -> Result<[Charge; N], ChargeError> {
         self.charge_each(amounts, charge_and_sleep_slow)
     }
@@ -84,7 +86,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`charge_set`](Self::charge_set), and [`ChargeError::WouldBlock`] as
+    /// As [`charge_set`](Self::charge_set), and [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) as
     /// [`try_charge`](Self::try_charge).
     ///
     /// ```
@@ -93,15 +95,15 @@ impl Group {
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(descriptors)?.set_max(1)?;
-    /// let [memory, descriptor] = root.try_charge_set(&[(memcg::Counter::MEMORY, 4096), (descriptors, 1)])?;
-    /// assert!(root.try_charge_set(&[(memcg::Counter::MEMORY, 4096), (descriptors, 1)]).is_err());
+    /// let [memory, descriptor] = root.try_charge_set(&[(memcg::CounterKey::MEMORY, 4096), (descriptors, 1)])?;
+    /// assert!(root.try_charge_set(&[(memcg::CounterKey::MEMORY, 4096), (descriptors, 1)]).is_err());
     /// assert_eq!((root.live(), memory.bytes(), descriptor.bytes()), (4096, 4096, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     pub fn try_charge_set<const N: usize>(
         &self,
-        amounts: &[(Counter, u64); N],
+        amounts: &[(CounterKey, u64); N],
     ) -> Result<[Charge; N], ChargeError> {
         self.charge_each(amounts, try_charge_slow)
     }
@@ -109,7 +111,7 @@ impl Group {
     #[inline(always)]
     fn charge_each<const N: usize>(
         &self,
-        amounts: &[(Counter, u64); N],
+        amounts: &[(CounterKey, u64); N],
         slow: ChargeSlow,
     ) -> Result<[Charge; N], ChargeError> {
         let mut headers = [self.header; N];
@@ -137,7 +139,7 @@ impl Group {
     #[inline(never)]
     fn charge_one_of_set_slow(
         &self,
-        amounts: &[(Counter, u64)],
+        amounts: &[(CounterKey, u64)],
         at: usize,
         missed: Consume,
         slow: ChargeSlow,
@@ -160,7 +162,7 @@ impl Group {
 /// made first.
 struct Behind<'a> {
     group: &'a Group,
-    charged: &'a [(Counter, u64)],
+    charged: &'a [(CounterKey, u64)],
 }
 
 impl Drop for Behind<'_> {

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use super::charge::{Charge, charge_undelayed};
-use super::error::ChargeError;
+use super::error::{ChargeError, Repr};
 use super::handle::Group;
 use crate::admission::at_once::{self, Effort};
 use crate::admission::plain::WaitFor;
@@ -63,7 +63,7 @@ impl Group {
     /// | [`try_charge`](Self::try_charge) | no | none | drains |
     /// | [`Start`](OnFull::Start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
     /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | none | nothing |
-    /// | a poll of [`charge_async`](Self::charge_async) | no | as `Reclaim` | as `Reclaim`; then the task waits in line |
+    /// | a poll of [`charge_async`](Self::charge_async) | no | listeners, wakers | drains; the task waits in line, and another thread reclaims and cancels for it |
     /// | [`force_charge`](Self::force_charge) | no | listeners, wakers | drains, then goes above max |
     ///
     /// `Wait` is for threads, `Reclaim` for a thread that drives other work as well. The last three
@@ -83,7 +83,7 @@ impl Group {
     ///   asked as by `charge`. Do not wait while you hold memory that other charges wait for.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
     ///   It does not wait for memory that comes later. Above a high the charge is made without its
-    ///   delay, which [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    ///   delay, which [`high_delay`](crate::inspect::GroupInspector::high_delay) returns.
     /// * `Start`: the call tells reclaimers below the level that has refused by
     ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer
     ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `charge` does.
@@ -96,8 +96,8 @@ impl Group {
     ///   is not. What it finds to wake or to notify, a thread of the crate does; only where the
     ///   system gives no thread, this one does.
     /// * `IfRoom`: it is the first step of a charge that goes on otherwise, as cheap and as silent
-    ///   as `Now`. No event and no [`refused_count`](Self::refused_count) counts its refusal, and
-    ///   [`ChargeError::NoRoom`] has no figures.
+    ///   as `Now`. No event and no [`refused_count`](Self::refused_count) counts its refusal, which
+    ///   has no figures.
     ///
     /// A charge that is to be made in any case, but may have memory reclaimed first, is
     /// [`charge`](Self::charge) and else [`force_charge`](Self::force_charge).
@@ -109,13 +109,16 @@ impl Group {
     ///
     /// As [`charge`](Self::charge), and:
     ///
-    /// * `Wait`: [`ChargeError::TimedOut`] after the time;
-    ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it. [`ChargeError::Limit`] at once, for
-    ///   a charge that could never fit.
-    /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try
-    ///   again later, or wait. The refusals of `Start` and `Now` are counted by `refused_count` and
-    ///   by no event, as in the kernel.
-    /// * `IfRoom`: [`ChargeError::NoRoom`], whatever stands in the way.
+    /// * `Wait`: [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut) after the time;
+    ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it.
+    ///   [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit) at once, for a charge
+    ///   that could never fit.
+    /// * `Reclaim`, `Start`, `Now`:
+    ///   [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock) where memory may come.
+    ///   Then try again later, or wait. The refusals of `Start` and `Now` are counted by
+    ///   `refused_count` and by no event, as in the kernel.
+    /// * `IfRoom`: [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock), whatever
+    ///   stands in the way.
     ///
     /// ```
     /// # use memcg::{ChargeError, OnFull, Runtime};
@@ -123,9 +126,9 @@ impl Group {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let held = root.charge_with(80, OnFull::Now)?;
-    /// assert!(matches!(root.charge_with(30, OnFull::IfRoom), Err(ChargeError::NoRoom { .. })));
+    /// assert!(matches!(root.charge_with(30, OnFull::IfRoom), Err(error) if error.is_would_block()));
     /// let refused = root.charge_with(30, OnFull::Wait(Duration::from_millis(1))).unwrap_err();
-    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// assert!(refused.is_timeout());
     /// let giver = std::thread::spawn(move || drop(held));
     /// let charge = root.charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
     /// assert_eq!((charge.bytes(), root.live()), (30, 30));
@@ -136,7 +139,7 @@ impl Group {
     /// A thread that may not block lets others make room:
     ///
     /// ```
-    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     /// # use std::sync::{Arc, Mutex};
     /// # use std::time::Duration;
     /// struct Cache(Mutex<Option<Charge>>);
@@ -149,10 +152,10 @@ impl Group {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let cache = Arc::new(Cache(Mutex::new(Some(root.charge(80)?))));
-    /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    /// let _registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     /// let charge = loop {
     ///     match root.charge_with(30, OnFull::Start) {
-    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         Err(error) if error.is_would_block() => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }
     /// };
@@ -281,8 +284,9 @@ fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(),
         // Above a high it is given back: the caller's next step makes it, with its delay.
         drop(Charge::new(header, bytes));
     }
-    Err(ChargeError::NoRoom {
+    Err(Repr::NoRoom {
         group: Group::pinned(counter.first()),
         requested: bytes,
-    })
+    }
+    .into())
 }

@@ -49,9 +49,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`], which asks for 0 bytes, says which group is above its max.
-    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
-    /// [`ChargeError::InReclaim`] says to a reclaimer what `Limit` says.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit), which asks for 0 bytes,
+    /// says which group is above its max.
+    /// [`ChargeErrorKind::Cancelled`](crate::ChargeErrorKind::Cancelled): the group was chosen to
+    /// give its memory back.
     ///
     /// ```
     /// use memcg::{Charge, ChargeError, Group, Limits, Runtime};
@@ -97,7 +98,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`checkpoint`](Self::checkpoint), and [`ChargeError::WouldBlock`] where what was about to
+    /// As [`checkpoint`](Self::checkpoint), and
+    /// [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock) where what was about to
     /// come has not come in time.
     ///
     /// ```
@@ -120,8 +122,8 @@ impl Group {
     /// # }
     /// ```
     #[inline]
-    pub fn checkpoint_async() -> Checkpoint {
-        Checkpoint::new(current_header())
+    pub fn checkpoint_async() -> CheckpointFuture {
+        CheckpointFuture::new(current_header())
     }
 }
 
@@ -164,7 +166,7 @@ fn went_on(group: &Group) -> Result<(), ChargeError> {
 
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Checkpoint {
+pub struct CheckpointFuture {
     /// Dropped before the group, which outlives the alarm and the stall.
     pause: Option<Pause>,
     /// `None`: nothing is wrong, or the future has returned its result.
@@ -183,10 +185,10 @@ enum Pause {
     },
 }
 
-impl Checkpoint {
+impl CheckpointFuture {
     #[inline]
-    fn new(header: Option<KeptHeader>) -> Checkpoint {
-        Checkpoint {
+    fn new(header: Option<KeptHeader>) -> CheckpointFuture {
+        CheckpointFuture {
             pause: None,
             group: header.filter(|&header| is_alert(header)).map(asked),
         }
@@ -239,7 +241,7 @@ impl Checkpoint {
             Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,
             Some(_) => return Poll::Pending,
         };
-        match Checkpoint::ask(group, until, waker) {
+        match CheckpointFuture::ask(group, until, waker) {
             Ok(Some(next)) => {
                 *pause = Some(next);
                 Poll::Pending
@@ -249,19 +251,19 @@ impl Checkpoint {
     }
 }
 
-impl Future for Checkpoint {
+impl Future for CheckpointFuture {
     type Output = Result<(), ChargeError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Checkpoint {
+        let CheckpointFuture {
             pause,
             group: Some(group),
         } = &mut *self
         else {
             return Poll::Ready(Ok(()));
         };
-        let polled = Checkpoint::poll_asked(pause, group, context.waker());
+        let polled = CheckpointFuture::poll_asked(pause, group, context.waker());
         if polled.is_ready() {
             self.pause = None;
             self.group = None;
@@ -270,4 +272,4 @@ impl Future for Checkpoint {
     }
 }
 
-debug_figures!(Checkpoint, |checkpoint| group: checkpoint.group);
+debug_figures!(CheckpointFuture, |checkpoint| group: checkpoint.group);

@@ -16,7 +16,7 @@ use crate::hierarchy::group_tree;
 /// group, the groups below and those created there later. 0 suits a counter of few things.
 ///
 /// ```
-/// use memcg::{Counter, Limits, Runtime};
+/// use memcg::{CounterKey, Limits, Runtime};
 ///
 /// let mut builder = Runtime::builder();
 /// let spill = builder.counter("spill", memcg::Unit::Bytes);
@@ -24,35 +24,35 @@ use crate::hierarchy::group_tree;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.counter(spill)?.set_max(1_000)?;
 /// runtime.root().counter(spill)?.set_batch(64); // for every group
-/// let held = query.charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
-/// assert!(query.charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
+/// let held = query.charge_set(&[(CounterKey::MEMORY, 64), (spill, 1_000)])?;
+/// assert!(query.charge_set(&[(CounterKey::MEMORY, 64), (spill, 1)]).is_err());
 /// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counter {
+pub struct CounterKey {
     pub(super) number: usize,
     /// The builder that declared it; 0 for memory.
     pub(super) builder: u64,
 }
 
-impl Counter {
+impl CounterKey {
     /// The counter that [`Group::charge`](crate::Group::charge) charges.
-    pub const MEMORY: Counter = Counter {
+    pub const MEMORY: CounterKey = CounterKey {
         number: 0,
         builder: 0,
     };
 
     pub(crate) fn new(number: usize, builder: u64) -> Self {
-        Counter { number, builder }
+        CounterKey { number, builder }
     }
 
     /// Returns the name of that counter of a group.
-    pub(super) fn of_counter(counter: &object::Counter) -> Counter {
+    pub(super) fn of_counter(counter: &object::Counter) -> CounterKey {
         let number = counter.number_in_group();
         let declared = number
             .checked_sub(1)
             .and_then(|at| group_tree::of(counter).further.get(at));
-        Counter::new(number, declared.map_or(0, |further| further.builder))
+        CounterKey::new(number, declared.map_or(0, |further| further.builder))
     }
 }

@@ -1,8 +1,8 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one
 //! call charges a set.
 
-use super::counter::Counter;
-use super::error::{ChargeError, LimitError};
+use super::counter::CounterKey;
+use super::error::{ChargeError, LimitError, Repr};
 use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
@@ -23,7 +23,6 @@ impl Group {
     /// of this counter, and so are the group's limits.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;
@@ -39,7 +38,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::UnknownCounter`] where this runtime has no such counter.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) where this runtime
+    /// has no such counter.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -49,7 +49,7 @@ impl Group {
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn counter(&self, counter: Counter) -> Result<GroupCounter, ChargeError> {
+    pub fn counter(&self, counter: CounterKey) -> Result<GroupCounter, ChargeError> {
         match self.header_of(counter) {
             Some(header) => Ok(GroupCounter::new(header.counter(), self.clone())),
             None => Err(self.unknown_counter_slow(counter)),
@@ -76,7 +76,7 @@ impl Group {
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(super) fn header_of(&self, counter: Counter) -> Option<KeptHeader> {
+    pub(super) fn header_of(&self, counter: CounterKey) -> Option<KeptHeader> {
         match counter.number {
             0 => Some(self.header),
             number => {
@@ -90,11 +90,12 @@ impl Group {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
-        ChargeError::UnknownCounter {
+    pub(super) fn unknown_counter_slow(&self, counter: CounterKey) -> ChargeError {
+        Repr::UnknownCounter {
             group: self.clone(),
             counter: counter.number,
         }
+        .into()
     }
 
     /// Sets limits of a counter of this group: all that are due, or none. Returns the usage above a
@@ -111,8 +112,14 @@ impl Group {
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, due, also)
-            .map_err(|(kind, none)| self.limit_error(kind, none, None))
+        let excess = limits::set(counter, wanted, due, also)
+            .map_err(|(kind, none)| self.limit_error(kind, none, None))?;
+        let sets_max =
+            |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Max && limit.is_some();
+        if wanted.iter().any(sets_max) {
+            lowered::end_vain_waits(counter);
+        }
+        Ok(excess)
     }
 }
 

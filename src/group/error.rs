@@ -4,9 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::counter::Counter;
+use super::counter::CounterKey;
 use super::handle::Group;
-use super::refusal::{Helps, OverLimitError, WAIT, amount};
+use super::refusal::{OverLimitError, Remedy, WAIT, amount};
 use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::counter::object;
 use crate::pressure::incidents;
@@ -19,40 +19,47 @@ use crate::units::{Bytes, Percent};
 
 /// Why a charge was not made. Nothing of it remains.
 ///
+/// [`kind`](Self::kind) says what stood in the way, [`over_limit`](Self::over_limit) has the
+/// figures of the group that was full, and [`remedy`](Self::remedy) says what can make the charge
+/// fit later. [`Group::try_charge`] returns three kinds: over a limit, would block, offline;
+/// [`Group::charge`] does not say "would block", and may say "cancelled".
+///
 /// ```
-/// use memcg::{ChargeError, Limits, Runtime};
+/// use memcg::{ChargeErrorKind, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().max(memcg::Limit::mib(1)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// match query.charge(usize::MAX) {
-///     Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.group(), &runtime.root()),
-///     other => panic!("{other:?}"),
+/// let error = query.charge(usize::MAX).unwrap_err();
+/// match error.kind() {
+///     ChargeErrorKind::OverLimit => assert_eq!(error.over_limit().unwrap().group(), &runtime.root()),
+///     ChargeErrorKind::Cancelled | ChargeErrorKind::Offline => panic!("the work ends"),
+///     _ => panic!("from calls that wait, or do not begin to"),
 /// }
 /// query.offline()?;
-/// assert!(matches!(query.charge(1), Err(ChargeError::Offline { .. })));
+/// assert!(query.charge(1).unwrap_err().is_offline());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+pub struct ChargeError {
+    repr: Repr,
+}
+
+/// The kind of a [`ChargeError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ChargeError {
-    /// It does not fit below a max.
-    Limit(OverLimitError),
-    /// It does not fit below a max. The call was made inside reclaim, which does not ask for more
-    /// reclaim.
-    InReclaim(OverLimitError),
-    /// It does not fit below a max yet, and this call does not block. Only calls that never wait
-    /// return it: see the table of [`Group::charge_with`]. Try again later, or wait with
-    /// [`Group::charge_async`].
+pub enum ChargeErrorKind {
+    /// It does not fit below a max, or usage would pass 2^63.
+    OverLimit,
+    /// It does not fit yet, and this call does not block. Only calls that never wait return it: see
+    /// the table of [`Group::charge_with`]. Try again later, or wait with [`Group::charge_async`].
     ///
     /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised,
     /// or another thread's reclaim is about to give memory back. From
     /// [`OnFull::Start`](crate::OnFull::Start): work to make room was started. From
     /// [`OnFull::Now`](crate::OnFull::Now): a stock may have credit, a reclaimer can be asked or a
-    /// victim chosen.
-    WouldBlock(OverLimitError),
-    /// It does not fit at once, and the call does nothing to make room
-    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). Or it was forced, and would take usage past
-    /// 2^63.
+    /// victim chosen. From [`OnFull::IfRoom`](crate::OnFull::IfRoom): nothing was done to make
+    /// room, and there are no figures; [`remedy`](ChargeError::remedy) looks at the groups as they
+    /// are.
     ///
     /// ```
     /// # use memcg::{OnFull, Runtime};
@@ -62,80 +69,91 @@ pub enum ChargeError {
     /// assert_eq!((refused.to_string().as_str(), refused.over_limit().is_none()), (line, true));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    NoRoom {
-        /// The group that was charged.
-        group: Group,
-        /// Bytes asked for.
-        requested: u64,
-    },
-    /// It waited in line for the whole time that the caller allowed, and did not fit.
-    TimedOut {
-        /// The refusal at the end of that time.
-        refusal: Box<OverLimitError>,
-        /// The time that the charge waited: no less than its time limit, if that ended it.
-        waited: Duration,
-    },
+    WouldBlock,
+    /// It waited in line for the whole time that the caller allowed, and did not fit. The refusal
+    /// is that at the end of that time.
+    TimedOut,
     /// The group was chosen to give its memory back, by this charge or by another one.
-    Cancelled {
-        /// The group that was charged.
-        group: Group,
-        /// The counter that was charged.
-        counter: Counter,
-        /// The amount asked for, in the counter's unit.
-        requested: u64,
-    },
+    Cancelled,
     /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges
     /// any more.
-    Offline {
-        /// The group that was charged.
+    Offline,
+    /// A transfer between the groups of two runtimes, or a counter that another runtime has.
+    OtherRuntime,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Repr {
+    Limit(OverLimitError),
+    InReclaim(OverLimitError),
+    WouldBlock(OverLimitError),
+    /// It does not fit at once, and the call did nothing to make room.
+    NoRoom {
         group: Group,
-        /// The counter that was charged.
-        counter: Counter,
-        /// The amount asked for, in the counter's unit.
         requested: u64,
     },
-    /// A transfer between the groups of two runtimes.
+    TimedOut {
+        refusal: Box<OverLimitError>,
+        waited: Duration,
+    },
+    Cancelled {
+        group: Group,
+        counter: CounterKey,
+        requested: u64,
+    },
+    Offline {
+        group: Group,
+        counter: CounterKey,
+        requested: u64,
+    },
     OtherRuntime {
-        /// The group that has the charge.
         from: Group,
-        /// The group that was to get the charge.
         to: Group,
     },
-    /// The runtime has no such counter.
     UnknownCounter {
-        /// The group that was charged.
         group: Group,
-        /// The counter's number.
         counter: usize,
     },
 }
 
+impl From<Repr> for ChargeError {
+    fn from(repr: Repr) -> ChargeError {
+        ChargeError { repr }
+    }
+}
+
+impl fmt::Debug for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.repr, f)
+    }
+}
+
 impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => {
+        match &self.repr {
+            Repr::Limit(inner) => fmt::Display::fmt(inner, f),
+            Repr::InReclaim(inner) => {
                 inner.write(f, "inside reclaim, which does not nest", inner.helps, None)
             }
-            Self::WouldBlock(inner) => inner.write(
+            Repr::WouldBlock(inner) => inner.write(
                 f,
                 "memory may come, and this charge does not wait for it",
-                self.helps(),
+                self.remedy(),
                 Some(WAIT),
             ),
-            Self::NoRoom { group, requested } => {
+            Repr::NoRoom { group, requested } => {
                 let path = group.shown_path();
                 let bytes = Bytes(*requested);
-                let helps = self.helps();
+                let helps = self.remedy();
                 write!(f, "{path} has no room for {bytes} at once; {helps}")?;
                 match helps {
-                    Helps::Reclaim => f.write_str(" (charge)"),
-                    Helps::Waiting => f.write_str(" (charge_async)"),
-                    Helps::Nothing => Ok(()),
+                    Remedy::Reclaim => f.write_str(" (charge)"),
+                    Remedy::Waiting => f.write_str(" (charge_async)"),
+                    Remedy::Nothing => Ok(()),
                 }
             }
-            Self::TimedOut { refusal, waited } => {
-                let longer = (refusal.helps != Helps::Nothing).then_some("wait longer");
+            Repr::TimedOut { refusal, waited } => {
+                let longer = (refusal.helps != Remedy::Nothing).then_some("wait longer");
                 refusal.write(
                     f,
                     &format!("after {waited:.1?} in line"),
@@ -143,7 +161,7 @@ impl fmt::Display for ChargeError {
                     longer,
                 )
             }
-            Self::Cancelled {
+            Repr::Cancelled {
                 counter,
                 group,
                 requested,
@@ -160,7 +178,7 @@ impl fmt::Display for ChargeError {
                     "{path} is cancelled to make room: {asked} refused; release what it holds"
                 )
             }
-            Self::Offline {
+            Repr::Offline {
                 counter,
                 group,
                 requested,
@@ -177,7 +195,7 @@ impl fmt::Display for ChargeError {
                     )
                 }
             }
-            Self::OtherRuntime { from, to } => {
+            Repr::OtherRuntime { from, to } => {
                 write!(
                     f,
                     "{} and {} belong to two runtimes",
@@ -185,7 +203,7 @@ impl fmt::Display for ChargeError {
                     to.shown_path()
                 )
             }
-            Self::UnknownCounter { counter, group } => {
+            Repr::UnknownCounter { counter, group } => {
                 write!(
                     f,
                     "{} has no counter number {counter}: it is one of another runtime",
@@ -196,55 +214,145 @@ impl fmt::Display for ChargeError {
     }
 }
 
-impl std::error::Error for ChargeError {}
+impl std::error::Error for ChargeError {
+    /// The refusal with its figures, where a limit was in the way: an [`OverLimitError`].
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let refusal: &(dyn std::error::Error + 'static) = self.over_limit()?;
+        Some(refusal)
+    }
+}
 
 impl ChargeError {
-    /// Returns the group that was charged.
+    /// Returns what stood in the way.
+    pub fn kind(&self) -> ChargeErrorKind {
+        match self.repr {
+            Repr::Limit(_) | Repr::InReclaim(_) => ChargeErrorKind::OverLimit,
+            Repr::WouldBlock(_) | Repr::NoRoom { .. } => ChargeErrorKind::WouldBlock,
+            Repr::TimedOut { .. } => ChargeErrorKind::TimedOut,
+            Repr::Cancelled { .. } => ChargeErrorKind::Cancelled,
+            Repr::Offline { .. } => ChargeErrorKind::Offline,
+            Repr::OtherRuntime { .. } | Repr::UnknownCounter { .. } => {
+                ChargeErrorKind::OtherRuntime
+            }
+        }
+    }
+
+    /// Returns true for [`ChargeErrorKind::OverLimit`].
+    pub fn is_over_limit(&self) -> bool {
+        self.kind() == ChargeErrorKind::OverLimit
+    }
+
+    /// Returns true for [`ChargeErrorKind::WouldBlock`].
+    pub fn is_would_block(&self) -> bool {
+        self.kind() == ChargeErrorKind::WouldBlock
+    }
+
+    /// Returns true for [`ChargeErrorKind::TimedOut`].
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ChargeErrorKind::TimedOut
+    }
+
+    /// Returns true for [`ChargeErrorKind::Cancelled`].
+    pub fn is_cancelled(&self) -> bool {
+        self.kind() == ChargeErrorKind::Cancelled
+    }
+
+    /// Returns true for [`ChargeErrorKind::Offline`].
+    pub fn is_offline(&self) -> bool {
+        self.kind() == ChargeErrorKind::Offline
+    }
+
+    /// Returns true for [`ChargeErrorKind::OtherRuntime`].
+    pub fn is_other_runtime(&self) -> bool {
+        self.kind() == ChargeErrorKind::OtherRuntime
+    }
+
+    /// Returns true if the charge was over a limit inside of a reclaimer, where no other reclaimer
+    /// is asked: reclaim does not nest.
+    pub fn is_in_reclaim(&self) -> bool {
+        matches!(self.repr, Repr::InReclaim(_))
+    }
+
+    /// Returns the group that was charged; of a transfer to another runtime, the group that has the
+    /// charge.
     ///
     /// ```
     /// # use memcg::Runtime;
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let error = runtime.root().charge(101).unwrap_err();
-    /// assert_eq!(error.group(), &runtime.root());
-    /// assert_eq!(error.over_limit().map(|refusal| (refusal.requested(), refusal.max())), Some((101, 100)));
+    /// assert_eq!((error.group(), error.requested()), (&runtime.root(), 101));
+    /// assert_eq!(error.over_limit().map(|refusal| (refusal.want(), refusal.max())), Some((1, 100)));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn group(&self) -> &Group {
-        match self {
-            ChargeError::Limit(refusal)
-            | ChargeError::InReclaim(refusal)
-            | ChargeError::WouldBlock(refusal) => refusal.requester(),
-            ChargeError::TimedOut { refusal, .. } => refusal.requester(),
-            ChargeError::NoRoom { group, .. }
-            | ChargeError::Cancelled { group, .. }
-            | ChargeError::Offline { group, .. }
-            | ChargeError::OtherRuntime { from: group, .. }
-            | ChargeError::UnknownCounter { group, .. } => group,
+        match &self.repr {
+            Repr::Limit(refusal) | Repr::InReclaim(refusal) | Repr::WouldBlock(refusal) => {
+                refusal.requester()
+            }
+            Repr::TimedOut { refusal, .. } => refusal.requester(),
+            Repr::NoRoom { group, .. }
+            | Repr::Cancelled { group, .. }
+            | Repr::Offline { group, .. }
+            | Repr::OtherRuntime { from: group, .. }
+            | Repr::UnknownCounter { group, .. } => group,
+        }
+    }
+
+    /// Returns the amount that was asked for, in the unit of its counter: 0 at a
+    /// [checkpoint](Group::checkpoint), and where nothing was about to be charged.
+    pub fn requested(&self) -> u64 {
+        match &self.repr {
+            Repr::NoRoom { requested, .. }
+            | Repr::Cancelled { requested, .. }
+            | Repr::Offline { requested, .. } => *requested,
+            _ => self.over_limit().map_or(0, OverLimitError::requested),
         }
     }
 
     /// Returns which group's max was in the way, with its figures. Returns `None` where no limit
-    /// was.
+    /// was, and where a call did nothing to make room
+    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). It is the error's
+    /// [`source`](std::error::Error::source), too.
     pub fn over_limit(&self) -> Option<&OverLimitError> {
-        match self {
-            ChargeError::Limit(refusal)
-            | ChargeError::InReclaim(refusal)
-            | ChargeError::WouldBlock(refusal) => Some(refusal),
-            ChargeError::TimedOut { refusal, .. } => Some(refusal),
+        match &self.repr {
+            Repr::Limit(refusal) | Repr::InReclaim(refusal) | Repr::WouldBlock(refusal) => {
+                Some(refusal)
+            }
+            Repr::TimedOut { refusal, .. } => Some(refusal),
             _ => None,
         }
     }
 
+    /// Returns the time that the charge has waited in line, where that ended it: no less than its
+    /// time limit. `None` for other kinds than [`ChargeErrorKind::TimedOut`].
+    pub fn waited(&self) -> Option<Duration> {
+        match self.repr {
+            Repr::TimedOut { waited, .. } => Some(waited),
+            _ => None,
+        }
+    }
+
+    /// Sets the time that a charge has waited, where its time was over: for a queue whose waiters
+    /// have waited before one of them came into line.
+    #[must_use]
+    pub fn with_waited(mut self, time: Duration) -> Self {
+        if let Repr::TimedOut { waited, .. } = &mut self.repr {
+            *waited = time;
+        }
+        self
+    }
+
     /// Returns what can make the same charge fit later, by the figures of the refusal: see
-    /// [`Helps`]. A [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock
-    /// for each level.
-    pub fn helps(&self) -> Helps {
-        match self {
-            ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
-            ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
+    /// [`Remedy`]. Where a call did nothing to make room
+    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)) there are none: its answer is of now, a few
+    /// loads and a lock for each level.
+    pub fn remedy(&self) -> Remedy {
+        match &self.repr {
+            Repr::NoRoom { group, requested } => Remedy::now(group, *requested),
+            Repr::WouldBlock(refusal) if refusal.helps == Remedy::Nothing => Remedy::Waiting,
             _ => self
                 .over_limit()
-                .map_or(Helps::Nothing, |refusal| refusal.helps),
+                .map_or(Remedy::Nothing, |refusal| refusal.helps),
         }
     }
 
@@ -256,43 +364,43 @@ impl ChargeError {
         requested: u64,
     ) -> ChargeError {
         let group = || Group::pinned(counter.first());
-        let named = || Counter::of_counter(counter);
+        let named = || CounterKey::of_counter(counter);
         let (refusal, kind) = match failure {
             ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
             ChargeFailure::Offline => {
-                return ChargeError::Offline {
+                return Repr::Offline {
                     group: group(),
                     counter: named(),
                     requested,
-                };
+                }
+                .into();
             }
             ChargeFailure::Cancelled => {
-                return ChargeError::Cancelled {
+                return Repr::Cancelled {
                     group: group(),
                     counter: named(),
                     requested,
-                };
+                }
+                .into();
             }
         };
         let error = OverLimitError::new(counter, requested, &refusal);
         let (kind, error) = match kind {
             RefusalKind::Full(_) if context::in_reclaim() => {
-                (IncidentKind::Refused, ChargeError::InReclaim(error))
+                (IncidentKind::Refused, Repr::InReclaim(error))
             }
-            RefusalKind::Full(Some(_)) => {
-                (IncidentKind::WouldBlock, ChargeError::WouldBlock(error))
-            }
-            RefusalKind::Full(None) => (IncidentKind::Refused, ChargeError::Limit(error)),
+            RefusalKind::Full(Some(_)) => (IncidentKind::WouldBlock, Repr::WouldBlock(error)),
+            RefusalKind::Full(None) => (IncidentKind::Refused, Repr::Limit(error)),
             RefusalKind::TimedOut(waited) => (
                 IncidentKind::TimedOut,
-                ChargeError::TimedOut {
+                Repr::TimedOut {
                     refusal: Box::new(error),
                     waited,
                 },
             ),
         };
         incidents::note(kind, counter, requested, &refusal);
-        error
+        error.into()
     }
 }
 
@@ -318,7 +426,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 ///
 /// ```
 /// use memcg::errors::ReclaimError;
-/// use memcg::{Bytes, Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{Bytes, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nests;
@@ -331,7 +439,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// let _registration = root.register_reclaimer(Arc::new(Nests), Priority::NORMAL);
+/// let _registration = root.register_reclaimer(Arc::new(Nests), ReclaimPriority::NORMAL);
 /// let _held = root.charge(10)?;
 /// assert_eq!(root.reclaim(10)?.panics, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -690,3 +798,47 @@ impl fmt::Display for SplitError {
 }
 
 impl std::error::Error for SplitError {}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+    use crate::{Limits, OnFull, Runtime};
+
+    /// The kinds that calls return, and what each has.
+    #[test]
+    fn a_kind_and_its_figures() {
+        let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let _held = group.charge(90).unwrap();
+        let full = group.charge(20).unwrap_err();
+        let late = group
+            .charge_with(20, OnFull::Wait(Duration::from_millis(1)))
+            .unwrap_err();
+        let at_once = group.charge_with(20, OnFull::IfRoom).unwrap_err();
+        let elsewhere = Runtime::builder().build().unwrap();
+        let moved = group.charge(1).unwrap().transfer(&elsewhere.root());
+        let moved = moved.unwrap_err();
+        group.offline().unwrap();
+        let gone = group.charge(20).unwrap_err();
+        for (error, kind, has_figures, requested) in [
+            (&full, ChargeErrorKind::OverLimit, true, 20),
+            (&late, ChargeErrorKind::TimedOut, true, 20),
+            (&at_once, ChargeErrorKind::WouldBlock, false, 20),
+            (&moved, ChargeErrorKind::OtherRuntime, false, 0),
+            (&gone, ChargeErrorKind::Offline, false, 20),
+        ] {
+            assert_eq!((error.kind(), error.requested()), (kind, requested));
+            assert_eq!(error.group(), &group, "{error}");
+            let source = error.source().and_then(<dyn Error>::downcast_ref);
+            let figures: Option<&OverLimitError> = source;
+            assert_eq!(figures.is_some(), has_figures, "{error}");
+            assert_eq!(figures.map_or(10, OverLimitError::want), 10);
+            assert_eq!(error.waited().is_some(), error.is_timeout());
+        }
+        let later = late.clone().with_waited(Duration::from_secs(7));
+        assert!(later.to_string().contains("after 7.0s in line"), "{later}");
+        assert_eq!(full.clone().with_waited(Duration::ZERO).waited(), None);
+    }
+}

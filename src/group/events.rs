@@ -13,7 +13,7 @@ use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
-use crate::state::listeners::Happened;
+use crate::state::listeners::EventInfo;
 
 /// Counts of each event, as of the moment when they were read. From there on a caller can wait for
 /// the next one.
@@ -173,7 +173,7 @@ impl Future for EventFuture {
 
 debug_figures!(EventFuture, |_future|);
 
-impl Happened {
+impl EventInfo {
     /// Returns the group whose listener this is. The event happened there or below.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.counter())
@@ -221,7 +221,7 @@ impl Group {
     pub fn on_event(
         &self,
         event: Event,
-        listener: impl Fn(&Happened) + Send + Sync + 'static,
+        listener: impl Fn(&EventInfo) + Send + Sync + 'static,
     ) -> Registration {
         Registration::new(listeners::call(self.first(), event, Box::new(listener)))
     }

@@ -2,8 +2,6 @@
 
 mod queue_place;
 
-pub use queue_place::QueuePlace;
-
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -37,7 +35,7 @@ use crate::units::{Bytes, IntoBytes};
 ///     let tenant = runtime.root().create("acme", Limits::new())?;
 ///     let held = tenant.charge_async(80).await?;
 ///     let late = tenant.charge_async(30).timeout(Duration::from_millis(5)).await;
-///     assert!(matches!(late, Err(ChargeError::TimedOut { .. })));
+///     assert!(matches!(&late, Err(error) if error.is_timeout()));
 ///     let waits = tokio::spawn(tenant.charge_async(30));
 ///     tokio::task::yield_now().await;
 ///     drop(held);
@@ -67,15 +65,15 @@ enum Stage {
 
 impl ChargeFuture {
     /// Gives the charge up where it is not made `time` after the first poll. The future then
-    /// returns [`ChargeError::TimedOut`], and the group that refused counts
-    /// [`Event::TimedOut`](crate::Event::TimedOut).
+    /// returns [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut), and the group that
+    /// refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
     /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
-    /// Reclaimers are asked within the time only, and the one at work is waited for. With a time of
-    /// zero they are asked once, as [`Group::charge`] asks. A thread of this crate wakes the
-    /// future at the end of the time, within 1 ms if a processor is free. If the system gives no
-    /// thread, the first poll in line gives the charge up.
+    /// With a time of zero nothing is waited for: no reclaimer is asked, as by
+    /// [`Group::try_charge`]. A thread of this crate wakes the future at the end of the time,
+    /// within 1 ms if a processor is free. If the system gives no thread, the first poll in line
+    /// gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -85,10 +83,9 @@ impl ChargeFuture {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(80)?;
-    /// let Err(ChargeError::TimedOut { refusal, .. }) = root.charge_async(30).timeout(Duration::from_millis(5)).await else {
-    ///     panic!("20 bytes are left");
-    /// };
-    /// assert_eq!((refusal.group(), refusal.requested()), (&root, 30));
+    /// let late = root.charge_async(30).timeout(Duration::from_millis(5)).await.expect_err("20 bytes are left");
+    /// assert_eq!((late.is_timeout(), late.requested()), (true, 30));
+    /// assert_eq!(late.over_limit().unwrap().group(), &root);
     /// assert_eq!(root.events().get(Event::TimedOut), 1);
     /// # Ok(())
     /// # }
@@ -113,7 +110,7 @@ impl ChargeFuture {
     /// let _held = root.charge(80)?;
     /// let patience = tokio::time::sleep(Duration::from_millis(5));
     /// let refused = root.charge_async(30).until(patience).await.unwrap_err();
-    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// assert!(refused.is_timeout());
     /// # Ok(())
     /// # }
     /// ```
@@ -145,11 +142,10 @@ impl ChargeFuture {
 
     /// Makes the future ready as soon as the charge is made, also above a
     /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and asks
-    /// [`high_delay`](crate::expert::Inspect::high_delay) for the delay, before this charge or
-    /// after it.
+    /// [`high_delay`](crate::inspect::GroupInspector::high_delay) for the delay, before this charge
+    /// or after it.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Limits, Runtime};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -157,7 +153,7 @@ impl ChargeFuture {
     /// let limits = Limits::new().high(1 << 20).max(4 << 20);
     /// let acme = runtime.root().create("acme", limits)?;
     /// let charge = acme.charge_async(2 << 20).undelayed().await?;
-    /// let delay = acme.high_delay(1 << 20); // for the next charge, as the caller's own timer sees fit
+    /// let delay = acme.inspect().high_delay(1 << 20); // for the next charge, as the caller's own timer sees fit
     /// assert!(!delay.is_zero());
     /// # drop(charge);
     /// # Ok(())
@@ -180,7 +176,7 @@ impl ChargeFuture {
                 let charge = Charge::new(self.group.header, self.bytes);
                 self.state = Stage::Done;
                 if self.undelayed {
-                    let _ = throttle::delay_after(group, walked, false, self.end);
+                    let _ = throttle::delay_of_task(group, walked, self.end, None);
                 } else if let Some(delayed) = Delayed::begin(group, walked, self.end, waker) {
                     self.state = Stage::Delayed(delayed, charge);
                     return Poll::Pending;
@@ -231,7 +227,7 @@ impl Future for ChargeFuture {
                 missed => {
                     let time = LineTime::begin(this.time);
                     this.end = time.until;
-                    match begin(this.group.first(), this.bytes, missed, time, waker) {
+                    match begin(this.group.first(), this.bytes, missed, time) {
                         Ok(in_line) => this.state = Stage::InLine(in_line),
                         Err(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
                     }
@@ -248,9 +244,10 @@ impl Future for ChargeFuture {
 
 /// # Charges that wait for room
 impl Group {
-    /// Charges `bytes` without blocking, and where they do not fit waits in line as
-    /// [`OnFull::Wait`](crate::OnFull::Wait) does, without an end. A poll waits for no thread, and
-    /// may run reclaimers and cancel hooks.
+    /// Charges `bytes`, and where they do not fit waits in line as a task, as
+    /// [`OnFull::Wait`](crate::OnFull::Wait) does on a thread, without an end. A poll never blocks:
+    /// it waits for no thread and runs neither reclaimers nor cancel hooks. It drains unused credit
+    /// before it takes a place in line, and may call listeners and wakers.
     ///
     /// The future needs no async runtime, only a [`Waker`]. A future that is dropped before it is
     /// done leaves the line, and nothing of it remains. One that is dropped after it was given the
@@ -259,21 +256,25 @@ impl Group {
     /// runtime. The refusal then names the group and the amount, and is counted; a timer around the
     /// future would leave no trace.
     ///
-    /// The polling thread asks reclaimers at the first poll and where the charge has moved to
-    /// another group's line. It asks again where other threads were asking at the same time; the
-    /// thread of this crate that ends delays wakes the future for that. Where the policy chooses
-    /// victims, this charge cancels one group, and others cancel the next one.
+    /// A thread of the runtime, `memcg-reclaim`, asks reclaimers when the charge comes into a
+    /// group's line. It charges what they give back for the first in line, whose task it wakes.
+    /// Where the policy chooses victims, it cancels one group for this charge, and for others the
+    /// next one. That thread starts when it is needed and ends a second after its last work. A hop
+    /// to it and back costs some microseconds; a mark
+    /// ([`reclaim_above`](crate::Limits::reclaim_above)) has memory freed before it lacks.
     ///
-    /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay
-    /// is over or usage is not above high any more. That thread is one for the process. It starts
+    /// Above a high the future does not sleep. `memcg-reclaim` reclaims what is above, and wakes it
+    /// when that is done; a thread of this crate wakes it when the delay is over or usage is not
+    /// above high any more. This thread is one for the process. It starts
     /// with the first such delay and ends a second after the last. Where the system gives no
     /// thread, the charge is made without a delay. [`undelayed`](ChargeFuture::undelayed) leaves
-    /// the delay to the caller; [`high_delay`](crate::expert::Inspect::high_delay) says it.
+    /// the delay to the caller; [`high_delay`](crate::inspect::GroupInspector::high_delay) says it.
     ///
     /// # Errors
     ///
-    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline
-    /// or is cancelled. [`ChargeError::TimedOut`] only where the future has a time limit.
+    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline or is
+    /// cancelled. [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut) only where the
+    /// future has a time limit.
     ///
     /// ```
     /// # use memcg::Runtime;

@@ -6,7 +6,7 @@ use crate::counter::object::Counter;
 use crate::counter::spare::Cover;
 use crate::counter::{children, credit};
 use crate::hierarchy::preorder::{self, Visited};
-use crate::stat::{Stat, Stats};
+use crate::stat::{StatKey, Stats};
 use crate::thread::slow_path;
 
 /// A group's charges, and the objects that an allocator has handed out for it: see
@@ -79,9 +79,9 @@ impl Ledger {
     }
 
     /// The figures that statistics have as items, each with the item's name.
-    pub(super) fn items(self) -> impl Iterator<Item = (&'static str, Stat, u64)> {
+    pub(super) fn items(self) -> impl Iterator<Item = (&'static str, StatKey, u64)> {
         let figures = [self.reserved, self.allocated, self.unpaid];
-        Stat::LEDGER
+        StatKey::LEDGER
             .into_iter()
             .zip(figures)
             .map(|((name, stat), figure)| (name, stat, figure))
@@ -155,7 +155,6 @@ impl Group {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::allocator::Owner;
-    use crate::expert::FixedBatch as _;
     use crate::{Bytes, Limits, Runtime};
 
     /// Stocks of two groups below one that covers have their credit in its usage.

@@ -159,19 +159,20 @@ impl Limits {
     /// where memory is short. Victims are chosen by it, too.
     ///
     /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft
-    /// limit, then sets the parts anew: two locks and a step for each sibling that has a share. It
-    /// looks at each parent of shares after a max has moved anywhere, and where shares are nested.
+    /// limit, then sets the parts anew: a step for each sibling that has a share. After a max has
+    /// moved it is a step for each parent of shares there and below, and one for each group whose
+    /// part has moved. 64 steps at a time hold the lock of the tree, and none of that time counts
+    /// against [`reclaim_time`](crate::RuntimeBuilder::reclaim_time).
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let gold = runtime.root().create("gold", Limits::new().share(300))?;
-    /// assert_eq!(gold.soft(), 1_000, "alone");
+    /// assert_eq!(gold.inspect().soft(), 1_000, "alone");
     /// let silver = runtime.root().create("silver", Limits::new().share(100))?;
-    /// assert_eq!((gold.soft(), silver.soft()), (750, 250));
+    /// assert_eq!((gold.inspect().soft(), silver.inspect().soft()), (750, 250));
     /// gold.offline()?;
-    /// assert_eq!(silver.soft(), 1_000);
+    /// assert_eq!(silver.inspect().soft(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn share(mut self, share: u32) -> Self {
@@ -222,7 +223,7 @@ impl Limits {
     /// offline group has no mark.
     ///
     /// ```
-    /// use memcg::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
+    /// use memcg::{Bytes, Charge, Limit, Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
     /// use std::sync::{Arc, Mutex};
     ///
     /// struct Cache(Mutex<Charge>);
@@ -237,7 +238,7 @@ impl Limits {
     /// let limits = Limits::new().max(100 << 20).reclaim_above(Limit::percent(85));
     /// let tenant = runtime.root().create("tenant", limits)?;
     /// let cache = Arc::new(Cache(Mutex::new(tenant.charge(80 << 20)?)));
-    /// let _registration = tenant.register_reclaimer(cache, Priority::NORMAL);
+    /// let _registration = tenant.register_reclaimer(cache, ReclaimPriority::NORMAL);
     /// let _query = tenant.charge(10 << 20)?; // 90 MiB: above the mark
     /// while tenant.usage() > 80 << 20 {
     ///     std::thread::yield_now(); // the thread of the runtime makes room for the next query
@@ -283,8 +284,9 @@ impl Limits {
     }
 
     /// Sets the rank of the group among those that give for each other. A group without an
-    /// importance of its own has that of its parent; a root has 0. A [`Priority`](crate::Priority)
-    /// orders the reclaimers of one group; importance orders groups.
+    /// importance of its own has that of its parent; a root has 0. A
+    /// [`ReclaimPriority`](crate::ReclaimPriority) orders the reclaimers of one group; importance
+    /// orders groups.
     ///
     /// * A charge cancels no group of a higher importance than its own. A group without a cancel
     ///   hook goes with the one above that has one, whatever its own importance.

@@ -44,19 +44,21 @@ pub(crate) mod allocator;
 mod error;
 mod refusal;
 
-pub use below_high::BelowHigh;
+pub use below_high::BelowHighFuture;
 pub use central_stock::CentralStock;
 pub use charge::Charge;
 pub use charge_with::OnFull;
-pub use checkpoint::Checkpoint;
-pub use counter::Counter;
+pub use checkpoint::CheckpointFuture;
+pub use counter::CounterKey;
 pub use counters::GroupCounter;
 pub use current::EnterGuard;
+pub(crate) use error::Repr;
 pub use error::{
-    ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError,
+    ChargeError, ChargeErrorKind, CreateError, LimitError, NameError, OfflineError, ReclaimError,
+    SplitError,
 };
 pub use events::{EventFuture, Events};
-pub use future::{ChargeFuture, QueuePlace};
+pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
 pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;
@@ -64,7 +66,7 @@ pub use limits::{ContradictionError, Limits};
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare};
 pub use raw::RawCharges;
-pub use refusal::{Helps, OverLimitError};
+pub use refusal::{OverLimitError, Remedy};
 pub use registration::Registration;
 pub use scope::GroupScope;
 pub use snapshot::{CounterRow, Snapshot, SnapshotRow};

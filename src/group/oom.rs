@@ -5,9 +5,9 @@ use super::registration::Registration;
 use crate::hierarchy::group_object;
 use crate::pressure::victims;
 use crate::state::applied::Settings;
-use crate::state::oom::{Cancel, OomCandidate, OomOrder, OomPolicy};
+use crate::state::oom::{CancelInfo, EXEMPT, OomCandidate, OomOrder, OomPolicy, TOGETHER};
 
-impl Cancel {
+impl CancelInfo {
     /// Returns the group whose hook this is.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.counter())
@@ -44,7 +44,7 @@ impl Group {
     /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
     /// is cancelled. Give groups whose own max is only to refuse
     /// [`OomPolicy::Refuse`](crate::OomPolicy::Refuse). They can still be chosen for the max of a
-    /// group above; [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares them there.
+    /// group above; [`set_oom_exempt`](Self::set_oom_exempt) spares them there.
     ///
     /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
     /// [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. Work
@@ -81,8 +81,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
-    /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
+    /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one.
     /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
     /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
@@ -110,6 +110,41 @@ impl Group {
         victims::marks(self.first()).policy()
     }
 
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
+    /// its groups is chosen.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// root.set_oom_exempt(true);
+    /// assert!(root.oom_group() && root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_group(&self, together: bool) {
+        victims::marks(self.first()).set(TOGETHER, together);
+    }
+
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
+    pub fn oom_group(&self) -> bool {
+        victims::marks(self.first()).has(TOGETHER)
+    }
+
+    /// With true, never cancels this group and the groups below it, not even with the subtree that
+    /// they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    pub fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.first()).set(EXEMPT, exempt);
+    }
+
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
+    pub fn oom_exempt(&self) -> bool {
+        victims::marks(self.first()).has(EXEMPT)
+    }
+
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook
     /// tells the work in this group to stop. The group itself stays online: once its memory is back
     /// it may charge again.
@@ -123,7 +158,7 @@ impl Group {
     /// [`Event::Panic`](crate::Event::Panic).
     ///
     /// See [`OomPolicy`](crate::OomPolicy) for an example.
-    pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
+    pub fn on_cancel(&self, hook: impl Fn(&CancelInfo) + Send + Sync + 'static) -> Registration {
         Registration::new(victims::hook(self.first(), Box::new(hook)))
     }
 }

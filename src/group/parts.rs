@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
 use super::charge::{Charge, hold, release};
-use super::error::{ChargeError, SplitError};
+use super::error::{ChargeError, Repr, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::move_charge;
 use crate::counter::object::KeptHeader;
@@ -126,10 +126,11 @@ impl Charge {
         let new = to.nth(from.number_in_group());
         let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
         let Some((new, common)) = new.zip(common) else {
-            return Err(ChargeError::OtherRuntime {
+            return Err(Repr::OtherRuntime {
                 from: self.group(),
                 to: to.clone(),
-            });
+            }
+            .into());
         };
         if std::ptr::eq(from, new) {
             return Ok(());

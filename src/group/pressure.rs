@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use crate::counter::object::Counter;
-use crate::counter::pressure_mark;
-use crate::pressure::stalls;
+use crate::pressure::{pressure_levels, stalls};
 use crate::state::pressure_level::PressureLevel;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see
@@ -17,8 +16,8 @@ use crate::state::pressure_level::PressureLevel;
 /// [high](crate::Limits::high). A future stands still until it is polled again and goes on, or is
 /// dropped; one that is forgotten stands still for ever. These are no stalls: a charge that is
 /// refused at once, a drain of credit, delays that the caller makes itself
-/// ([`high_delay`](crate::expert::Inspect::high_delay)), reclaim for a limit that is lowered, and
-/// reclaim by [`Group::reclaim`].
+/// ([`high_delay`](crate::inspect::GroupInspector::high_delay)), reclaim for a limit that is
+/// lowered, and reclaim by [`Group::reclaim`].
 ///
 /// It prints in the form of the kernel's `memory.pressure`, with a total in microseconds.
 ///
@@ -144,16 +143,26 @@ impl Group {
 
 /// # Pressure level
 impl Group {
-    /// Returns how short of memory this group is. One load; a group without thresholds looks at one
-    /// group after the other above, and has the pressure level of the nearest that has some.
-    /// Without any it is [`Normal`](PressureLevel::Normal).
+    /// Returns how short of memory this group is. A group without thresholds looks at one group
+    /// after the other above, and has the pressure level of the nearest that has some. Without any
+    /// it is [`Normal`](PressureLevel::Normal).
+    ///
+    /// One load while usage is below the thresholds, and some loads more while what is live cannot
+    /// be below them. In between credit may be what keeps usage up. Then the call takes the tree's
+    /// lock, for which it may wait as long as a drain takes, and reads one slot for each thread and
+    /// open stock below. Where usage is above a threshold by credit alone, it drains that, which
+    /// costs a barrier. It runs no foreign code: listeners of the change are called on another
+    /// thread.
     ///
     /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure
     /// level is the higher one of two:
     ///
-    /// * By usage, beside the shares of the group's own max. It is exact: it counts from the return
-    ///   of a charge, an uncharge or a new max. What an allocator charges counts with the next slow
-    ///   path of any thread.
+    /// * By usage, beside the shares of the group's own max. It rises with usage, from the return of
+    ///   a charge or a new max: with credit, so early by at most
+    ///   [`stocked_bound`](crate::PageCounter::stocked_bound). It falls with what is live: a call
+    ///   finds it down once the bytes are given back, wherever they went as credit. Where the credit
+    ///   lies in more than 64 slots, that may be late by 100 ns for each. What an allocator charges
+    ///   counts with the next slow path of any thread.
     /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10%
     ///   of [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and
     ///   falls below half of that. A thread of the crate looks every 2 seconds while there are
@@ -162,7 +171,10 @@ impl Group {
     ///   the system gives no thread.
     ///
     /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel) at the group
-    /// whose thresholds decide, for listeners and waits there and above. A group that is offline
+    /// whose thresholds decide, for listeners and waits there and above. Bytes that become credit
+    /// tell no one. So the event comes with the next call of this function, the next wait for it,
+    /// the next walk below the group, or the next visit of a
+    /// [flusher](crate::Runtime::start_flusher), whichever is first. A group that is offline
     /// has no pressure of its own. A charge that a group above refuses counts while it is tried:
     /// beside it, the pressure may rise, and stays until usage is a sixteenth below the threshold.
     ///
@@ -187,7 +199,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn pressure_level(&self) -> PressureLevel {
-        PressureLevel::of(pressure_mark::shown(self.first()))
+        PressureLevel::of(pressure_levels::shown(self.first()))
     }
 }
 

@@ -134,7 +134,7 @@ impl RawCharges<'_> {
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     ///
-    /// use memcg::{ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use memcg::{ChargeError, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     ///
     /// /// An operator that can give its bytes back, but only by itself: it looks at `wanted` in its loop.
     /// #[derive(Default)]
@@ -154,9 +154,9 @@ impl RawCharges<'_> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let sorter = Arc::new(Sorter::default());
-    /// let _registration = root.register_reclaimer(sorter.clone(), Priority::NORMAL);
+    /// let _registration = root.register_reclaimer(sorter.clone(), ReclaimPriority::NORMAL);
     /// root.raw().charge_with(80, OnFull::Start)?;
-    /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
+    /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(error) if error.is_would_block()));
     /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
     /// root.raw().uncharge(80); // it spills
     /// root.raw().charge_with(30, OnFull::Start)?;
@@ -204,7 +204,7 @@ impl RawCharges<'_> {
     ///
     /// To give back more than was charged is a bug of the caller. It takes nothing from other
     /// groups: the group's own usage ends at 0, its ancestors give back the bytes that it held, and
-    /// [`Counts::underflows`](crate::figures::Counts::underflows) counts it.
+    /// [`Counts::underflows`](crate::figures::TreeCounts::underflows) counts it.
     /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes
     /// that were given back, the call counts nothing, and the drops of the guards are counted. Such
     /// a group's object is not used again, so a late drop finds its own group.

@@ -7,7 +7,7 @@ use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{group_object, importance, limits};
-use crate::pressure::{high, pressure_levels, stalls, throttle};
+use crate::pressure::{high, observe, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
 use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
@@ -31,8 +31,9 @@ impl Group {
     /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group
     /// [chooses](crate::OomPolicy) victims, it cancels groups, one after another, and waits for
-    /// each. It serves the charges that wait in line and fit, and refuses those that can never fit
-    /// any more. [`forced`](Self::forced) counts the bytes still above the max, and charges are
+    /// each. It serves the charges that wait in line and fit. Those below that can never fit any
+    /// more are refused before the call asks anyone, in whatever line they wait, and their error
+    /// names this group. [`forced`](Self::forced) counts the bytes still above the max, and charges are
     /// refused until enough is given back. For a high, the call drains and reclaims in the same
     /// way, as far as reclaimers give.
     /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
@@ -170,6 +171,43 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
+    /// Makes the limits here and below only count, or act again. It may block: in async code use a
+    /// thread for blocking work.
+    ///
+    /// A charge that the max or high there would have refused or delayed is let through. For a max,
+    /// the group of that max counts [`Event::Max`](crate::Event::Max) and
+    /// [`Event::Observed`](crate::Event::Observed). No group is asked to give anything back for
+    /// such charges. Limits above this group hold.
+    ///
+    /// The setting holds for further counters, too. Charges that wait here when it begins are made
+    /// at once. When the limits act again, bytes above a max count as if they had been
+    /// [forced](Group::forced), and reclaimers are asked for them. The call takes the tree's lock
+    /// and looks at all groups below.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
+    /// acme.set_observe_only(true);
+    /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
+    /// let _held = acme.charge(130)?;
+    /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
+    /// acme.set_observe_only(false);
+    /// assert!(acme.charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_observe_only(&self, observe: bool) {
+        observe::set(self.first(), observe);
+        if !observe && !self.first().is_observed() {
+            lowered::shrink_all(self.first());
+        }
+    }
+
+    /// Returns true if the limits of this group or of an ancestor only count. One load.
+    pub fn is_observe_only(&self) -> bool {
+        self.first().is_observed()
+    }
+
     /// Returns the limits as they were set, percentages as percentages; `None` for an importance
     /// and a mark of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
@@ -206,13 +244,13 @@ impl Group {
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load.
-    /// [`Inspect`](crate::expert::Inspect) has the other limits in bytes.
+    /// [`inspect`](Self::inspect) has the other limits in bytes.
     pub fn max(&self) -> u64 {
         self.first().max()
     }
 
     /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has
-    /// one. A max that is [only observed](crate::expert::Inspect::set_observe_only) refuses no
+    /// one. A max that is [only observed](Self::set_observe_only) refuses no
     /// charge and does not count. A few loads a level; each is exact.
     ///
     /// ```
@@ -255,7 +293,6 @@ impl Group {
     /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;

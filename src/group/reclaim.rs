@@ -8,7 +8,7 @@ use crate::counter::object::tree::Tree;
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
-use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
+use crate::state::reclaimer::{Reclaim, ReclaimContext, ReclaimPriority, Reclaimer};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 use crate::units::{Bytes, IntoBytes};
@@ -39,7 +39,7 @@ impl Group {
     pub fn register_reclaimer(
         &self,
         reclaimer: Arc<dyn Reclaim>,
-        priority: Priority,
+        priority: ReclaimPriority,
     ) -> Registration {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();

@@ -24,21 +24,21 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 /// [`ChargeError::helps`](crate::ChargeError::helps). A refusal prints it.
 ///
 /// ```
-/// use memcg::errors::Helps;
+/// use memcg::errors::Remedy;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let _held = runtime.root().charge(60)?;
 /// let refused = query.charge(50).unwrap_err();
-/// assert_eq!(refused.helps(), Helps::Waiting, "another group holds the memory");
+/// assert_eq!(refused.remedy(), Remedy::Waiting, "another group holds the memory");
 /// assert!(refused.to_string().contains("; waiting can help; to fit, "));
-/// assert_eq!(query.charge(101).unwrap_err().helps(), Helps::Nothing, "it is more than the max");
+/// assert_eq!(query.charge(101).unwrap_err().remedy(), Remedy::Nothing, "it is more than the max");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Helps {
+pub enum Remedy {
     /// Groups hold the memory, and no reclaimer can be asked for it: wait in line until they give
     /// it back.
     Waiting,
@@ -51,19 +51,19 @@ pub enum Helps {
     Nothing,
 }
 
-impl fmt::Display for Helps {
+impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Helps::Waiting => "waiting can help",
-            Helps::Reclaim => "reclaim can help",
-            Helps::Nothing => "neither waiting nor reclaim can help",
+            Remedy::Waiting => "waiting can help",
+            Remedy::Reclaim => "reclaim can help",
+            Remedy::Nothing => "neither waiting nor reclaim can help",
         })
     }
 }
 
-impl Helps {
+impl Remedy {
     /// For a charge that was refused without figures, as things are now.
-    pub(super) fn now(group: &Group, requested: u64) -> Helps {
+    pub(super) fn now(group: &Group, requested: u64) -> Remedy {
         let counter = group.first();
         let is_short = |level: &Counter, below: u64| level.room(below) < requested;
         // Inside another slow path this thread may hold the lock that the look for a reclaimer
@@ -73,8 +73,8 @@ impl Helps {
             .path_to_root()
             .find(|level| is_short(level, level.admits()))
         {
-            _ if counter.state().is_offline() => Helps::Nothing,
-            Some(full) => Helps::of_refusal(
+            _ if counter.state().is_offline() => Remedy::Nothing,
+            Some(full) => Remedy::of_refusal(
                 requested,
                 full,
                 (full.usage(), full.admits().min(USAGE_MAX)),
@@ -84,25 +84,25 @@ impl Helps {
                 .path_to_root()
                 .any(|level| is_short(level, marks::high(level)) && asks(level)) =>
             {
-                Helps::Reclaim
+                Remedy::Reclaim
             }
-            None => Helps::Waiting,
+            None => Remedy::Waiting,
         }
     }
 
     /// For a charge that `level` refuses with this usage.
-    fn of_refusal(requested: u64, level: &Counter, (usage, most): (u64, u64)) -> Helps {
+    fn of_refusal(requested: u64, level: &Counter, (usage, most): (u64, u64)) -> Remedy {
         let never_fits = |above: &Counter| requested > above.admits();
         match () {
             () if requested > most || level.path_to_root().skip(1).any(never_fits) => {
-                Helps::Nothing
+                Remedy::Nothing
             }
             // It fits by now.
-            () if requested > 0 && usage.saturating_add(requested) <= most => Helps::Waiting,
-            () if !level.is_memory() => Helps::Nothing,
-            () if !slow_path::is_running() && registrations::any_below(level) => Helps::Reclaim,
-            () if requested == 0 => Helps::Nothing,
-            () => Helps::Waiting,
+            () if requested > 0 && usage.saturating_add(requested) <= most => Remedy::Waiting,
+            () if !level.is_memory() => Remedy::Nothing,
+            () if !slow_path::is_running() && registrations::any_below(level) => Remedy::Reclaim,
+            () if requested == 0 => Remedy::Nothing,
+            () => Remedy::Waiting,
         }
     }
 }
@@ -124,8 +124,8 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// behind](Self::is_behind) others in line: it may have fit.
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is
-/// [short](Self::want), the figures that are not zero, what [helps](Helps), and what would make the
-/// charge fit. Sizes in the line are rounded; the getters are exact. A counter of things prints
+/// [short](Self::want), the figures that are not zero, what [helps](Remedy), and what would make
+/// the charge fit. Sizes in the line are rounded; the getters are exact. A counter of things prints
 /// bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
@@ -134,7 +134,7 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let ChargeError::Limit(refusal) = query.charge(1 << 30).unwrap_err() else { panic!() };
+/// let Some(refusal) = query.charge(1 << 30).unwrap_err().over_limit().cloned() else { panic!() };
 /// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
 ///             neither waiting nor reclaim can help; to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
@@ -159,7 +159,7 @@ pub struct OverLimitError {
     /// Another charge is first in line.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
-    pub(crate) helps: Helps,
+    pub(crate) helps: Remedy,
     pub(crate) holders: Holders,
     /// KiB that the max leaves out, because no group is charged for them: it takes no room beside
     /// the other fields.
@@ -185,7 +185,7 @@ impl OverLimitError {
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.stocked_bound(),
-            helps: Helps::of_refusal(
+            helps: Remedy::of_refusal(
                 requested,
                 level,
                 (refusal.usage, refusal.max.min(USAGE_MAX)),
@@ -269,15 +269,15 @@ impl OverLimitError {
     /// children and the usage of each in bytes, the largest first, together no more than
     /// [`usage`](Self::usage). It is empty for a further
     /// counter, and where the group has more than 256 children (use
-    /// [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went
-    /// offline at that moment, and where an allocator was refused inside this crate.
+    /// [`top`](crate::inspect::GroupInspector::top)). It is also empty where a group was created or
+    /// went offline at that moment, and where an allocator was refused inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     /// let _held = hog.charge(90)?;
-    /// let ChargeError::Limit(refusal) = query.charge(20).unwrap_err() else { panic!() };
+    /// let Some(refusal) = query.charge(20).unwrap_err().over_limit().cloned() else { panic!() };
     /// assert_eq!(refusal.holders().collect::<Vec<_>>(), [(&hog, 90)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -334,7 +334,7 @@ impl OverLimitError {
         &self,
         f: &mut fmt::Formatter<'_>,
         between: &str,
-        helps: Helps,
+        helps: Remedy,
         first: Option<&str>,
     ) -> fmt::Result {
         if self.is_checkpoint() {
@@ -404,7 +404,7 @@ impl OverLimitError {
         Ok(())
     }
 
-    fn steps(&self, helps: Helps, first: Option<&str>) -> Vec<String> {
+    fn steps(&self, helps: Remedy, first: Option<&str>) -> Vec<String> {
         let at = self.group.shown_path();
         let of = self
             .counter()
@@ -434,7 +434,7 @@ impl OverLimitError {
         } else {
             format!("uncharge some{of} in {at}")
         };
-        let register = (is_memory && helps == Helps::Waiting)
+        let register = (is_memory && helps == Remedy::Waiting)
             .then(|| "register a reclaimer there".to_string());
         [first, Some(release), register, Some(raise)]
             .into_iter()
@@ -495,10 +495,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::expert::FixedBatch as _;
     use crate::{
-        Bytes, Charge, ChargeError, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
-        Registration, Runtime, Unit,
+        Bytes, Charge, ChargeError, Limit, Limits, OnFull, Reclaim, ReclaimContext,
+        ReclaimPriority, Registration, Runtime, Unit,
     };
 
     /// A root of 100 bytes, a tenant that holds 60 of them, and one that charges.
@@ -516,14 +515,14 @@ mod tests {
                 0
             }
         }
-        group.register_reclaimer(Arc::new(Nothing), Priority::NORMAL)
+        group.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL)
     }
 
     /// The answer, which the refusal prints.
-    fn said(refused: Result<Charge, ChargeError>) -> Helps {
+    fn said(refused: Result<Charge, ChargeError>) -> Remedy {
         let refused = refused.unwrap_err();
         let line = refused.to_string();
-        let helps = refused.helps();
+        let helps = refused.remedy();
         assert!(line.contains(&format!("; {helps}")), "{line}");
         helps
     }
@@ -533,9 +532,9 @@ mod tests {
         let (_runtime, [held, asks], _kept) = full(Limits::new());
         for group in [&held, &asks] {
             for (bytes, helps) in [
-                (41, Helps::Waiting),
-                (101, Helps::Nothing),
-                (u64::MAX, Helps::Nothing),
+                (41, Remedy::Waiting),
+                (101, Remedy::Nothing),
+                (u64::MAX, Remedy::Nothing),
             ] {
                 assert_eq!(
                     said(group.charge(Bytes(bytes))),
@@ -546,8 +545,8 @@ mod tests {
             }
         }
         let _registration = empty_handed(&held);
-        assert_eq!(said(held.charge(41)), Helps::Reclaim);
-        assert_eq!(said(asks.charge(101)), Helps::Nothing);
+        assert_eq!(said(held.charge(41)), Remedy::Reclaim);
+        assert_eq!(said(asks.charge(101)), Remedy::Nothing);
     }
 
     /// Usage and max that round to the same text are told by their difference, and its side.
@@ -571,6 +570,7 @@ mod tests {
         let runtime = Runtime::builder()
             .max(8 << 20)
             .batch(1 << 20)
+            .budget(8 << 20)
             .adaptive(false)
             .build()
             .unwrap();
@@ -616,7 +616,7 @@ mod tests {
                 .ends_with("; neither waiting nor reclaim can help; to fit, charge less"),
             "{refused}"
         );
-        assert_eq!(said(tenant.charge(50)), Helps::Waiting);
+        assert_eq!(said(tenant.charge(50)), Remedy::Waiting);
     }
 
     /// Below a high no charge without room waits in line; a reclaimer is asked.
@@ -624,9 +624,9 @@ mod tests {
     fn reclaim_helps_above_high() {
         let (_runtime, [held, _], _kept) = full(Limits::new().high(70));
         let if_room = || said(held.charge_with(Bytes(20), OnFull::IfRoom));
-        assert_eq!(if_room(), Helps::Waiting);
+        assert_eq!(if_room(), Remedy::Waiting);
         let _registration = empty_handed(&held);
-        assert_eq!(if_room(), Helps::Reclaim);
+        assert_eq!(if_room(), Remedy::Reclaim);
     }
 
     /// It has no figures, and looks at the groups as they are.
@@ -636,33 +636,37 @@ mod tests {
         let if_room = |bytes| asks.charge_with(Bytes(bytes), OnFull::IfRoom);
         assert_eq!(
             [41, 91, u64::MAX].map(|bytes| said(if_room(bytes))),
-            [Helps::Waiting, Helps::Nothing, Helps::Nothing]
+            [Remedy::Waiting, Remedy::Nothing, Remedy::Nothing]
         );
         let registration = empty_handed(&held);
         assert_eq!(
             [41, 91].map(|bytes| said(if_room(bytes))),
-            [Helps::Reclaim, Helps::Nothing]
+            [Remedy::Reclaim, Remedy::Nothing]
         );
         drop(registration);
         let _own = empty_handed(&asks);
         assert_eq!(
             said(if_room(41)),
-            Helps::Reclaim,
+            Remedy::Reclaim,
             "below the root, which is full"
         );
         let refused = if_room(41).unwrap_err();
         runtime.root().set_limits(Limits::new().max(40)).unwrap();
-        assert_eq!(refused.helps(), Helps::Nothing, "more than the max by now");
+        assert_eq!(
+            refused.remedy(),
+            Remedy::Nothing,
+            "more than the max by now"
+        );
         asks.offline().unwrap();
         runtime.root().set_limits(Limits::new().max(100)).unwrap();
-        assert_eq!(said(if_room(41)), Helps::Nothing);
+        assert_eq!(said(if_room(41)), Remedy::Nothing);
     }
 
     /// A charge of a further counter never waits, and no reclaimer is asked for it.
     #[test]
     fn no_wait_helps_a_further_counter() {
         let mut builder = Runtime::builder();
-        let handles: crate::Counter = builder.counter("handles", Unit::Events);
+        let handles: crate::CounterKey = builder.counter("handles", Unit::Events);
         let runtime = builder.build().unwrap();
         let root = runtime.root();
         root.counter(handles).unwrap().set_max(3).unwrap();
@@ -675,7 +679,7 @@ mod tests {
                 .contains("; neither waiting nor reclaim can help; to fit, uncharge"),
             "{refused}"
         );
-        assert_eq!(refused.helps(), Helps::Nothing);
+        assert_eq!(refused.remedy(), Remedy::Nothing);
     }
 
     #[test]
@@ -683,10 +687,10 @@ mod tests {
         let (_runtime, [held, _], _kept) = full(Limits::new());
         let _above = held.force_charge(60);
         let checkpoint = || held.run(Group::checkpoint).unwrap_err();
-        assert_eq!(checkpoint().helps(), Helps::Nothing);
+        assert_eq!(checkpoint().remedy(), Remedy::Nothing);
         assert!(checkpoint().to_string().contains("above max 100 B; "));
         let _registration = empty_handed(&held);
-        assert_eq!(checkpoint().helps(), Helps::Reclaim);
+        assert_eq!(checkpoint().remedy(), Remedy::Reclaim);
         assert!(
             checkpoint()
                 .to_string()

@@ -11,7 +11,7 @@
 /// reclaimer, a listener or a hook it does not wait.
 ///
 /// ```
-/// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nothing;
@@ -24,7 +24,7 @@
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let _held = root.charge(10)?;
-/// let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
+/// let registration = root.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL);
 /// assert!(root.reclaim(10)?.visited > 0);
 /// drop(registration);
 /// assert_eq!(root.reclaim(10)?.visited, 0);

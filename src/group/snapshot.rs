@@ -11,15 +11,15 @@ use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
-use crate::counter::{ledger, object, pressure_mark};
+use crate::counter::{ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, importance, limits, stats};
-use crate::pressure::line;
+use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
-use crate::stat::{Stat, Unit};
+use crate::stat::{StatKey, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::state::pressure_level::PressureLevel;
@@ -159,14 +159,14 @@ pub struct SnapshotRow {
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
     /// Of the root: bytes that its max leaves out, because no group is charged for them. See
-    /// [`show_uncharged`](crate::expert::Inspect::show_uncharged).
+    /// [`show_uncharged`](crate::inspect::GroupInspector::show_uncharged).
     pub uncharged: u64,
     /// Pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the
-    /// [ledger](crate::Stat::RESERVED) are among them, once an allocator has charged a group.
+    /// [ledger](crate::StatKey::RESERVED) are among them, once an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
     /// The most that may be missing from each item, of all that was written before the call, in
     /// grains of its unit ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside
@@ -236,7 +236,7 @@ impl Group {
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let of_ledger = if ledger::any() {
-            &Stat::LEDGER[..]
+            &StatKey::LEDGER[..]
         } else {
             &[]
         };
@@ -326,7 +326,7 @@ impl SnapshotRow {
             events,
             pressure: GroupPressure::read_at(group, now),
             uncharged: group_tree::uncharged(group),
-            pressure_level: PressureLevel::of(pressure_mark::shown(group)),
+            pressure_level: PressureLevel::of(pressure_levels::shown(group)),
             ledger,
             stats,
             stats_max_error,
@@ -452,8 +452,8 @@ impl Snapshot {
     /// [`Runtime::barrier`](crate::Runtime::barrier).
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.snapshot().barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.snapshot().barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(&self) -> BarrierState {
@@ -461,12 +461,12 @@ impl Snapshot {
     }
 
     /// Returns the same table with columns for items of the statistics, by their
-    /// [names](crate::figures::Item::name). Such columns may make it wider than 80. An item that
+    /// [names](crate::figures::StatItem::name). Such columns may make it wider than 80. An item that
     /// the runtime does not have is 0.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// runtime.root().stat_add(memcg::Stat::ANON, 1_000);
+    /// runtime.root().stat_add(memcg::StatKey::ANON, 1_000);
     /// let expected = "\
     /// path  live  %max  max    anon
     /// /      0 B     -    -  1000 B

@@ -8,7 +8,7 @@ use super::handle::Group;
 use crate::hierarchy::node_stats::{self, NodeStats};
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
-use crate::stat::{Item, Stat, Stats, Unit};
+use crate::stat::{StatItem, StatKey, Stats, Unit};
 
 /// # Statistics
 impl Group {
@@ -20,21 +20,21 @@ impl Group {
     /// Adding zero makes no writer, so no read is less exact for it.
     ///
     /// This works on a group that is offline too. An item of another runtime is counted in
-    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
     ///
     /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
     ///
     /// ```
-    /// # use memcg::{Limits, Stat};
+    /// # use memcg::{Limits, StatKey};
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
-    /// query.stat_add(Stat::ANON, 65_536);
-    /// query.stat_add(Stat::ANON, -4_096);
-    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(Stat::ANON), 61_440);
+    /// query.stat_add(StatKey::ANON, 65_536);
+    /// query.stat_add(StatKey::ANON, -4_096);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(StatKey::ANON), 61_440);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn stat_add(&self, stat: Stat, delta: i64) {
+    pub fn stat_add(&self, stat: StatKey, delta: i64) {
         node_stats::add(self.header, stat, delta);
     }
 
@@ -46,23 +46,23 @@ impl Group {
     /// another's. An allocator that calls this inside another call of this crate gets what is
     /// published, with what may be missing.
     ///
-    /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED),
+    /// If an allocator charges groups, an exact read has the items of the [ledger](StatKey::RESERVED),
     /// too. They cost what [`ledger`](Self::ledger) and
-    /// [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
+    /// [`ledger_local`](crate::inspect::GroupInspector::ledger_local) cost.
     ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
     /// ```
-    /// # use memcg::{Freshness, Stat};
+    /// # use memcg::{Freshness, StatKey};
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let root = runtime.root();
     /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| root.stat_add(Stat::WORKINGSET_REFAULT, 1_000));
+    ///     scope.spawn(|| root.stat_add(StatKey::WORKINGSET_REFAULT, 1_000));
     /// });
     /// let near = root.read(Freshness::Within(4_096));
-    /// assert!(near.get(Stat::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
+    /// assert!(near.get(StatKey::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
     /// let exact = root.read(Freshness::Exact);
-    /// assert_eq!((exact.get(Stat::WORKINGSET_REFAULT), exact.max_error()), (1_000, 0));
+    /// assert_eq!((exact.get(StatKey::WORKINGSET_REFAULT), exact.max_error()), (1_000, 0));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
@@ -87,12 +87,12 @@ impl Group {
     /// example.
     ///
     /// ```
-    /// # use memcg::{Freshness, Stat};
+    /// # use memcg::{Freshness, StatKey};
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).sum(), 0);
+    /// assert_eq!(runtime.root().numa_stat(StatKey::KERNEL, Freshness::Exact).sum(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+    pub fn numa_stat(&self, stat: StatKey, freshness: Freshness) -> NodeStats {
         NodeStats::read(self.first(), stat, freshness)
     }
 }
@@ -120,7 +120,7 @@ impl NumaTable {
         let items = stats::coordinator(group.first()).items.iter();
         let mut freshness = Freshness::Exact;
         // Only the first row flushes. The other rows read what it published.
-        let row = |item: Item<'_>| {
+        let row = |item: StatItem<'_>| {
             (
                 item.name.to_owned(),
                 group.numa_stat(
@@ -158,18 +158,18 @@ impl Charge {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let charge = runtime.root().charge(4_096)?;
-    /// charge.stat_add(memcg::Stat::ANON, 4_096);
+    /// charge.stat_add(memcg::StatKey::ANON, 4_096);
     /// std::thread::spawn(move || {
-    ///     charge.stat_add(memcg::Stat::ANON, -4_096); // before its bytes go: afterwards the group may be gone
+    ///     charge.stat_add(memcg::StatKey::ANON, -4_096); // before its bytes go: afterwards the group may be gone
     ///     drop(charge);
     /// })
     /// .join()
     /// .unwrap();
-    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(memcg::Stat::ANON), 0);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(memcg::StatKey::ANON), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn stat_add(&self, stat: Stat, delta: i64) {
+    pub fn stat_add(&self, stat: StatKey, delta: i64) {
         node_stats::add(self.header(), stat, delta);
     }
 }

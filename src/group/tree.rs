@@ -250,8 +250,8 @@ impl Group {
     }
 
     /// Returns the groups directly below that are online at one moment, in no order. No group is
-    /// created or goes offline while the call lists them. [`top`](crate::expert::Inspect::top)
-    /// holds up no thread.
+    /// created or goes offline while the call lists them.
+    /// [`top`](crate::inspect::GroupInspector::top) holds up no thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -24,6 +24,7 @@ use crate::sync::{CachePadded, Ordering, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
+    pub(crate) made: Instant,
     pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each
@@ -138,6 +139,7 @@ impl GroupTree {
             numbers: 0,
         };
         GroupTree {
+            made: Instant::now(),
             settings,
             further,
             groups: CachePadded::new(AtomicU32::new(0)),

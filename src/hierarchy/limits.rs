@@ -11,9 +11,10 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::{at_limit, handle, look, marks};
-use crate::hierarchy::group_object;
+use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
+use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
 /// The limit is this percentage, and no ancestor has a max.
@@ -141,9 +142,15 @@ pub(crate) fn set(
     for (kind, limit) in named() {
         note_percent(counter, kind, limit);
         stocks.percents |= matches!(limit, Limit::Percent(_));
-        excess += apply(&mut stocks, counter, kind, bytes[kind as usize]);
+        excess += apply(
+            &mut stocks,
+            counter,
+            kind,
+            bytes[kind as usize],
+            Moves::ByProgram,
+        );
         if kind == LimitKind::Max && stocks.percents {
-            follow(&mut stocks, counter);
+            follow(&mut stocks, counter, Moves::ByProgram);
         }
     }
     // Mutation: a-share-is-taken-in-a-step-of-its-own
@@ -151,9 +158,47 @@ pub(crate) fn set(
     Ok(excess)
 }
 
-fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64) -> u64 {
+/// Moves the max of `group`, which follows something outside of the program, and every percentage
+/// below with it. Returns the usage above it.
+pub(crate) fn move_max(group: &Counter, bytes: u64) -> u64 {
+    let path = SlowPath::enter();
+    let mut stocks = group.tree().lock(&path);
+    note_percent(group, LimitKind::Max, Limit::Bytes(bytes));
+    let excess = apply(&mut stocks, group, LimitKind::Max, bytes, Moves::ByItself);
+    if stocks.percents {
+        follow(&mut stocks, group, Moves::ByItself);
+    }
+    excess
+}
+
+/// Why a max moves.
+#[derive(Clone, Copy)]
+enum Moves {
+    ByProgram,
+    ByItself,
+}
+
+/// The max of memory moves, under the tree's lock.
+fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
+    if !counter.is_memory() {
+        return;
+    }
+    let groups = group_tree::of(counter);
+    if groups.any_shares.load(Ordering::Relaxed) {
+        groups.shares.lock().max_moved(counter);
+    }
+    let mut waiting = groups.waiting.lock();
+    match moves {
+        Moves::ByProgram => waiting.falls.forget(counter),
+        Moves::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
+        Moves::ByItself => {}
+    }
+}
+
+fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, moves: Moves) -> u64 {
     let tree = counter.tree();
     if kind == LimitKind::Max {
+        note_move(counter, bytes, moves);
         return at_limit::impose_max(stocks, counter, bytes);
     }
     // Under the lock of its shard the group does not go offline.
@@ -171,7 +216,7 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64) ->
 
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
-fn follow(stocks: &mut Stocks, top: &Counter) {
+fn follow(stocks: &mut Stocks, top: &Counter, moves: Moves) {
     for counter in &handle::pin_below(top) {
         // Of its own max a group has one percentage.
         let follows =
@@ -182,7 +227,7 @@ fn follow(stocks: &mut Stocks, top: &Counter) {
                 && let Ok(bytes) = resolve(counter, kind, as_set, counter.max())
                 && bytes != value(counter, kind)
             {
-                apply(stocks, counter, kind, bytes);
+                apply(stocks, counter, kind, bytes, moves);
             }
         }
     }

@@ -19,7 +19,7 @@ use super::stats::{self, Addition};
 use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
@@ -36,7 +36,7 @@ const ROOT: Above = Above::MAX;
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
 #[inline(always)]
-pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
+pub(crate) fn add(header: KeptHeader, stat: StatKey, delta: i64) {
     let _ = account(header, StatScope::Group, stat, delta);
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
 pub(crate) fn account(
     header: KeptHeader,
     scope: StatScope,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
 ) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
@@ -62,7 +62,7 @@ pub(crate) fn unaccount(
     header: KeptHeader,
     scope: StatScope,
     above: Above,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
 ) {
     let delta = delta.wrapping_neg();
@@ -74,7 +74,7 @@ pub(crate) fn unaccount(
 }
 
 #[inline(always)]
-fn add_to(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Added {
+fn add_to(header: KeptHeader, scope: StatScope, stat: StatKey, delta: i64) -> Added {
     let find = |local: &Local| {
         let block = local.fast_block()?;
         match scope {
@@ -90,7 +90,7 @@ fn add_to(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Added
 fn account_slow(
     header: KeptHeader,
     scope: StatScope,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
     added: Added,
 ) -> Option<Above> {
@@ -120,7 +120,7 @@ fn account_slow(
 }
 
 #[cold]
-fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: Stat, delta: i64) {
+fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
     let group = header.counter().first();
     let level = if above == ROOT {
         group.path_to_root().last()
@@ -149,13 +149,13 @@ fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
 /// One item of a group by node at one reading: of its subtree, and of the group alone.
 ///
 /// ```
-/// use memcg::{Limits, Stat};
+/// use memcg::{Limits, StatKey};
 /// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let _kmem = query.precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
-/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+/// let now = runtime.root().numa_stat(StatKey::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(NodeId::new(1)), now.local(NodeId::new(1)), now.max_error()), (100, 0, 0));
 /// assert_eq!(now.iter().collect::<Vec<_>>(), [(NodeId::new(0), 0), (NodeId::new(1), 100)]);
 /// assert_eq!(now.to_string(), "N0=0 N1=100");
@@ -171,7 +171,7 @@ pub struct NodeStats {
 
 impl NodeStats {
     /// The figures of a group, or of a bare counter, which has none.
-    pub(crate) fn read(group: &Counter, stat: Stat, freshness: Freshness) -> NodeStats {
+    pub(crate) fn read(group: &Counter, stat: StatKey, freshness: Freshness) -> NodeStats {
         let Some(groups) = group_tree::if_groups(group.tree()) else {
             return NodeStats {
                 nodes: SmallVec::new(),
@@ -228,8 +228,8 @@ impl NodeStats {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// runtime.root().stat_add(memcg::Stat::ANON, 4_096);
-    /// let now = runtime.root().numa_stat(memcg::Stat::ANON, memcg::Freshness::Exact);
+    /// runtime.root().stat_add(memcg::StatKey::ANON, 4_096);
+    /// let now = runtime.root().numa_stat(memcg::StatKey::ANON, memcg::Freshness::Exact);
     /// assert_eq!((now.unplaced(), now.sum()), (4_096, 4_096));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```

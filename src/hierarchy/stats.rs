@@ -11,7 +11,7 @@ use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::stat::visits::{Unlist, Visits};
-use crate::stat::{Stat, Stats};
+use crate::stat::{StatKey, Stats};
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
@@ -113,7 +113,7 @@ fn new_cells<'a>(
 #[derive(Clone, Copy)]
 pub(super) struct Addition {
     pub(super) scope: StatScope,
-    pub(super) stat: Stat,
+    pub(super) stat: StatKey,
     pub(super) delta: i64,
 }
 
@@ -183,7 +183,7 @@ fn flush_root(group: &Counter, scope: StatScope) {
 /// Counts an event of a charge, on the group of this counter. The thread is not in transit and
 /// holds no lock. This may allocate, and a charge that is refused may find no memory. So such a
 /// charge counts nothing here.
-pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
+pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: StatKey) {
     if let Some(stats) = coordinator_of(counter) {
         let one = Addition {
             scope: StatScope::Group,

@@ -9,7 +9,7 @@ use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::stat::published::StatScope;
 use crate::units::{Bytes, IntoBytes};
 
@@ -18,7 +18,7 @@ use crate::units::{Bytes, IntoBytes};
 /// also after the group, its handles and the runtime are gone.
 ///
 /// ```
-/// use memcg::Stat;
+/// use memcg::StatKey;
 /// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -26,9 +26,9 @@ use crate::units::{Bytes, IntoBytes};
 /// let far = NodeId::new(1);
 /// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
 /// assert_eq!(kmem.migrated(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
-/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+/// let now = runtime.root().numa_stat(StatKey::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
-/// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
+/// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), StatKey::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
@@ -41,7 +41,7 @@ pub struct Kmem {
 
 impl Kmem {
     #[inline]
-    pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
+    pub(super) fn new(charge: Charge, tiers: Tiers, stat: StatKey, placement: &Placement) -> Kmem {
         let mut kmem = Kmem {
             accounts: Accounts::new(charge.header(), stat),
             charge,
@@ -95,7 +95,7 @@ impl Kmem {
     }
 
     /// The item that the bytes are accounted as.
-    pub fn stat(&self) -> Stat {
+    pub fn stat(&self) -> StatKey {
         self.accounts.stat
     }
 
@@ -144,7 +144,8 @@ impl Kmem {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] of a tier's counter; nothing has changed.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit) of a tier's counter;
+    /// nothing has changed.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -153,7 +154,7 @@ impl Kmem {
     /// let toptier = builder.tier("toptier", [NodeId::new(0)]);
     /// let runtime = builder.build()?;
     /// runtime.root().counter(toptier)?.set_max(10)?;
-    /// let bound = memcg::kmem::Bound::from(100).within(&[NodeId::new(1)]);
+    /// let bound = memcg::kmem::PrechargeBound::from(100).within(&[NodeId::new(1)]);
     /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
     /// assert!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
     /// assert_eq!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
@@ -293,7 +294,7 @@ impl Kmem {
     /// [`ChargeError`] as [`Charge::transfer`]; nothing has changed.
     ///
     /// ```
-    /// use memcg::{Limits, Stat};
+    /// use memcg::{Limits, StatKey};
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -301,7 +302,7 @@ impl Kmem {
     /// let other = runtime.root().create("other", Limits::new())?;
     /// let mut kmem = one.precharge(10)?.account(&Placement::on(NodeId::new(1), 10));
     /// kmem.transfer(&other)?;
-    /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));
+    /// assert_eq!((one.live(), other.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {

@@ -7,7 +7,7 @@ use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::{NodeId, Topology};
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::units::Bytes;
@@ -16,7 +16,7 @@ use crate::units::Bytes;
 /// takes them off, so it comes before the charge ends, which keeps the counter.
 pub(super) struct Accounts {
     pub(super) header: KeptHeader,
-    pub(super) stat: Stat,
+    pub(super) stat: StatKey,
     /// Two nodes, and one for metadata, need no allocation.
     pub(super) lines: SmallVec<[AccountLine; 3]>,
 }
@@ -32,7 +32,7 @@ pub(super) struct AccountLine {
 
 impl AccountLine {
     #[inline]
-    pub(super) fn take_off(&self, header: KeptHeader, stat: Stat, bytes: u64) {
+    pub(super) fn take_off(&self, header: KeptHeader, stat: StatKey, bytes: u64) {
         if let Some(above) = self.above {
             node_stats::unaccount(header, self.scope, above, stat, bytes.cast_signed());
         }
@@ -41,7 +41,7 @@ impl AccountLine {
 
 impl Accounts {
     #[inline]
-    pub(super) fn new(header: KeptHeader, stat: Stat) -> Accounts {
+    pub(super) fn new(header: KeptHeader, stat: StatKey) -> Accounts {
         Accounts {
             header,
             stat,

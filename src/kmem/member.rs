@@ -11,7 +11,7 @@
 //! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this
 //! count does; and "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
-use crate::group::{ChargeError, Counter, Group};
+use crate::group::{ChargeError, CounterKey, Group, Repr};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -27,13 +27,13 @@ struct Membership {
 /// has charged stays where it was.
 ///
 /// ```
-/// use memcg::kmem::Member;
+/// use memcg::kmem::KmemMember;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let one = runtime.root().create("one", Limits::new())?;
 /// let other = runtime.root().create("other", Limits::new())?;
-/// let mut member = Member::of(&one);
+/// let mut member = KmemMember::of(&one);
 /// let mover = member.mover();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| mover.move_to(&other)).join().unwrap() // the scheduler's thread
@@ -42,38 +42,38 @@ struct Membership {
 /// assert_eq!((one.live(), other.live()), (0, 10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Member {
+pub struct KmemMember {
     shared: Arc<Membership>,
     /// The count of moves when this thread last read `group`.
     seen: u64,
     group: Group,
 }
 
-/// Moves a [`Member`] to other groups, from any thread.
+/// Moves a [`KmemMember`] to other groups, from any thread.
 ///
 /// ```
-/// use memcg::kmem::Member;
+/// use memcg::kmem::KmemMember;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let [idle, busy] = ["idle", "busy"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-/// let mut worker = Member::of(&idle);
+/// let mut worker = KmemMember::of(&idle);
 /// let scheduler = worker.mover();
 /// scheduler.move_to(&busy)?;
 /// assert_eq!(worker.group(), &busy);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Mover(Arc<Membership>);
+pub struct KmemMover(Arc<Membership>);
 
-impl Member {
+impl KmemMember {
     /// Makes a member of `group`, for a thread that other threads move from group to group.
-    pub fn of(group: &Group) -> Member {
+    pub fn of(group: &Group) -> KmemMember {
         let shared = Membership {
             moves: AtomicU64::new(0),
             group: Lock::new(Rank::Bookkeeping, group.clone()),
         };
-        Member {
+        KmemMember {
             shared: Arc::new(shared),
             seen: 0,
             group: group.clone(),
@@ -84,7 +84,7 @@ impl Member {
     #[inline]
     pub fn group(&mut self) -> &Group {
         // Acquire (E29): a thread that knows of a move sees it counted; pairs with
-        // `Mover::move_to`.
+        // `KmemMover::move_to`.
         if self.shared.moves.load(Ordering::Acquire) != self.seen {
             self.refresh();
         }
@@ -106,51 +106,54 @@ impl Member {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// let mover = memcg::kmem::Member::of(&runtime.root()).mover();
+    /// let mover = memcg::kmem::KmemMember::of(&runtime.root()).mover();
     /// assert!(mover.move_to(&runtime.root()).is_ok(), "the member is gone");
     /// ```
-    pub fn mover(&self) -> Mover {
-        Mover(Arc::clone(&self.shared))
+    pub fn mover(&self) -> KmemMover {
+        KmemMover(Arc::clone(&self.shared))
     }
 }
 
-impl Mover {
+impl KmemMover {
     /// Has the member charge `group` from here on.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::OtherRuntime`] for a group of another runtime, [`ChargeError::Offline`] for
-    /// one that is offline.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) for a group of
+    /// another runtime, [`ChargeErrorKind::Offline`](crate::ChargeErrorKind::Offline) for one that
+    /// is offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let elsewhere = memcg::Runtime::builder().build()?;
-    /// assert!(memcg::kmem::Member::of(&runtime.root()).mover().move_to(&elsewhere.root()).is_err());
+    /// assert!(memcg::kmem::KmemMember::of(&runtime.root()).mover().move_to(&elsewhere.root()).is_err());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
         if !std::ptr::eq(from.first().tree(), group.first().tree()) {
-            return Err(ChargeError::OtherRuntime {
+            return Err(Repr::OtherRuntime {
                 from,
                 to: group.clone(),
-            });
+            }
+            .into());
         }
         if group.is_offline() {
-            return Err(ChargeError::Offline {
+            return Err(Repr::Offline {
                 group: group.clone(),
-                counter: Counter::MEMORY,
+                counter: CounterKey::MEMORY,
                 requested: 0,
-            });
+            }
+            .into());
         }
         let mut to = group.clone();
         // Mutation: e29-move-counted-before-the-group
         std::mem::swap(&mut *self.0.group.lock(), &mut to);
-        // Release (E29): after the group; pairs with `Member::group`.
+        // Release (E29): after the group; pairs with `KmemMember::group`.
         self.0.moves.fetch_add(1, Ordering::Release);
         Ok(())
     }
 }
 
-debug_figures!(Member, |member| group: member.group);
-debug_figures!(Mover, |mover| group: mover.0.group.lock().clone());
+debug_figures!(KmemMember, |member| group: member.group);
+debug_figures!(KmemMover, |mover| group: mover.0.group.lock().clone());

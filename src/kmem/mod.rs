@@ -27,8 +27,8 @@ pub use crate::numa::{
 };
 pub use account::Kmem;
 pub use engine::node_of;
-pub use member::{Member, Mover};
+pub use member::{KmemMember, KmemMover};
 pub use node_account::NodeAccount;
 pub use packed::PackedKmem;
-pub use placement::{Bound, Placement};
+pub use placement::{Placement, PrechargeBound};
 pub use precharge::Precharge;

@@ -5,7 +5,7 @@ use super::placement::Placement;
 use crate::error::CounterChargeError;
 use crate::numa::NodeId;
 use crate::page_counter::PageCounter;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::sync::model_failed;
 
 /// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the
@@ -16,7 +16,7 @@ use crate::sync::model_failed;
 /// alone.
 ///
 /// ```
-/// use memcg::{CounterConfig, PageCounter, Stat};
+/// use memcg::{CounterConfig, PageCounter, StatKey};
 /// use memcg::kmem::{NodeId, Placement};
 ///
 /// let near = NodeId::new(0);
@@ -25,10 +25,10 @@ use crate::sync::model_failed;
 /// let precharge = memory.precharge(4_096)?; // before the allocation: it may be refused
 /// let mut held = precharge.account(&Placement::on(near, 4_000)); // after it: never
 /// assert_eq!(held.migrated(Some(near), Some(far), 1_000), 1_000); // the owner has moved a part
-/// let now = memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+/// let now = memory.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
 /// drop(held);
-/// assert_eq!((memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
+/// assert_eq!((memory.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
 /// # Ok::<(), memcg::errors::CounterChargeError>(())
 /// ```
 #[must_use = "dropped at once it gives the units back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
@@ -54,32 +54,32 @@ impl PageCounter {
         Ok(NodeAccount {
             counter: self.clone(),
             units,
-            accounts: Accounts::new(self.header(), Stat::KERNEL),
+            accounts: Accounts::new(self.header(), StatKey::KERNEL),
         })
     }
 }
 
 impl NodeAccount {
-    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for
+    /// Accounts what was allocated as [`StatKey::KERNEL`], to the nodes where it lies: one update for
     /// each node. The rest of the charge goes back. Another account before this one ends.
     ///
     /// It never fails: a placement larger than the charge is memory that exists, so the difference
     /// is [forced](PageCounter::force_charge).
     pub fn account(self, placement: &Placement) -> NodeAccount {
-        self.account_as(Stat::KERNEL, placement)
+        self.account_as(StatKey::KERNEL, placement)
     }
 
     /// [`account`](Self::account) as another item.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
     /// # use memcg::kmem::{NodeId, Placement};
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
-    /// let _held = memory.precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 48));
-    /// assert_eq!((memory.live(), memory.read(Freshness::Exact).get(Stat::SLAB)), (48, 48));
+    /// let _held = memory.precharge(64)?.account_as(StatKey::SLAB, &Placement::on(NodeId::new(0), 48));
+    /// assert_eq!((memory.live(), memory.read(Freshness::Exact).get(StatKey::SLAB)), (48, 48));
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
-    pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
+    pub fn account_as(mut self, stat: StatKey, placement: &Placement) -> NodeAccount {
         self.accounts.take_off();
         self.accounts.stat = stat;
         let held = self.units;

@@ -16,38 +16,38 @@ const NODES_COMMON: usize = 4;
 /// they may come to lie, if known.
 ///
 /// ```
-/// use memcg::kmem::{Bound, Placement};
+/// use memcg::kmem::{PrechargeBound, Placement};
 /// use std::alloc::Layout;
 ///
 /// let bound = Placement::bound(Layout::new::<[u64; 100]>()).with_metadata(16);
 /// assert_eq!(bound.bytes(), 816);
-/// assert_eq!(Bound::from(816), bound);
+/// assert_eq!(PrechargeBound::from(816), bound);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct PrechargeBound {
     bytes: u64,
     /// Empty: any node.
     within: SmallVec<[NodeId; NODES_COMMON]>,
 }
 
-impl From<usize> for Bound {
+impl From<usize> for PrechargeBound {
     #[inline]
-    fn from(bytes: usize) -> Bound {
+    fn from(bytes: usize) -> PrechargeBound {
         Bytes::from(bytes).into()
     }
 }
 
-impl From<Bytes> for Bound {
+impl From<Bytes> for PrechargeBound {
     #[inline]
-    fn from(Bytes(bytes): Bytes) -> Bound {
-        Bound {
+    fn from(Bytes(bytes): Bytes) -> PrechargeBound {
+        PrechargeBound {
             bytes,
             within: SmallVec::new(),
         }
     }
 }
 
-impl Bound {
+impl PrechargeBound {
     /// The most bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -56,7 +56,7 @@ impl Bound {
 
     /// Adds bytes for metadata: whole bytes, on any node.
     #[must_use]
-    pub fn with_metadata(mut self, bytes: impl IntoBytes) -> Bound {
+    pub fn with_metadata(mut self, bytes: impl IntoBytes) -> PrechargeBound {
         let Bytes(bytes) = bytes.into_bytes();
         self.bytes = self.bytes.saturating_add(bytes);
         self
@@ -66,10 +66,10 @@ impl Bound {
     /// of them. An empty list stands for any node.
     ///
     /// ```
-    /// assert_ne!(memcg::kmem::Bound::from(64).within(&[memcg::kmem::NodeId::new(1)]), memcg::kmem::Bound::from(64));
+    /// assert_ne!(memcg::kmem::PrechargeBound::from(64).within(&[memcg::kmem::NodeId::new(1)]), memcg::kmem::PrechargeBound::from(64));
     /// ```
     #[must_use]
-    pub fn within(mut self, nodes: &[NodeId]) -> Bound {
+    pub fn within(mut self, nodes: &[NodeId]) -> PrechargeBound {
         self.within = SmallVec::from_slice(nodes);
         self
     }
@@ -117,8 +117,8 @@ impl Placement {
     /// exact to the byte wherever the memory lies, so there is nothing to round up. The kernel,
     /// which accounts pages, adds a page for each node.
     #[inline]
-    pub fn bound(layout: Layout) -> Bound {
-        Bound::from(layout.size())
+    pub fn bound(layout: Layout) -> PrechargeBound {
+        PrechargeBound::from(layout.size())
     }
 
     /// Finds the nodes of the bytes of a range of addresses. With one node it looks no page up.

@@ -1,10 +1,10 @@
 //! Admission before the memory is there.
 
 use super::account::Kmem;
-use super::placement::{Bound, Placement};
+use super::placement::{Placement, PrechargeBound};
 use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::units::Bytes;
 
 /// Bytes held for the next allocation, which may come to lie on any node. The group, its ancestors,
@@ -61,7 +61,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn precharge(&self, bound: impl Into<Bound>) -> Result<Precharge, ChargeError> {
+    pub fn precharge(&self, bound: impl Into<PrechargeBound>) -> Result<Precharge, ChargeError> {
         let bound = bound.into();
         let tiers = Tiers::precharge(self, &bound)?;
         // Mutation: precharge-is-credit
@@ -83,14 +83,14 @@ impl Precharge {
         self.charge.group()
     }
 
-    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for
+    /// Accounts what was allocated as [`StatKey::KERNEL`], to the nodes where it lies: one update for
     /// each node. The rest of the precharge goes back.
     ///
     /// Never fails. A placement larger than the precharge has broken its bound. The memory exists,
     /// so the difference is charged by force, as [`Charge::force_grow`] does.
     ///
     /// ```
-    /// use memcg::Stat;
+    /// use memcg::StatKey;
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -98,31 +98,31 @@ impl Precharge {
     /// let mut placement = Placement::on(NodeId::new(0), 300);
     /// placement.add(Some(NodeId::new(1)), 200);
     /// let kmem = root.precharge(512)?.account(&placement);
-    /// let now = root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+    /// let now = root.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact);
     /// assert_eq!((now.get(NodeId::new(0)), now.get(NodeId::new(1)), root.live()), (300, 200, 500));
     /// drop(kmem);
-    /// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(0)), 0);
+    /// assert_eq!(root.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(0)), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     pub fn account(self, placement: &Placement) -> Kmem {
-        self.account_as(Stat::KERNEL, placement)
+        self.account_as(StatKey::KERNEL, placement)
     }
 
     /// [`account`](Self::account) as another item. Take one of those [per
-    /// node](crate::figures::Item::per_node); other items are not shown by node.
+    /// node](crate::figures::StatItem::per_node); other items are not shown by node.
     ///
     /// ```
-    /// use memcg::Stat;
+    /// use memcg::StatKey;
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let _kmem = runtime.root().precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 64));
-    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(Stat::SLAB), 64);
+    /// let _kmem = runtime.root().precharge(64)?.account_as(StatKey::SLAB, &Placement::on(NodeId::new(0), 64));
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(StatKey::SLAB), 64);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn account_as(self, stat: Stat, placement: &Placement) -> Kmem {
+    pub fn account_as(self, stat: StatKey, placement: &Placement) -> Kmem {
         Kmem::new(self.charge, self.tiers, stat, placement)
     }
 }

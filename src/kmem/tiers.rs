@@ -1,7 +1,7 @@
 //! Charges of the counters of tiers, beside the charge of the group.
 
 use super::engine::{header_of, numa};
-use super::placement::{Bound, Placement};
+use super::placement::{Placement, PrechargeBound};
 use crate::counter::object::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
@@ -25,7 +25,7 @@ struct TierCharge {
 impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
     /// give back.
-    pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
+    pub(super) fn precharge(group: &Group, bound: &PrechargeBound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {

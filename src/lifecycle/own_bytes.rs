@@ -94,7 +94,7 @@ mod tests {
     use crate::kmem::{NodeId, Placement};
     use crate::stat::published::StatScope;
     use crate::state::reclaim::NO_RING;
-    use crate::{Event, Limits, Runtime, Stat};
+    use crate::{Event, Limits, Runtime, StatKey};
 
     /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of
     /// events, a place in the rings.
@@ -135,7 +135,7 @@ mod tests {
             "a charge that does not refill counts nothing"
         );
 
-        query.stat_add(Stat::ANON, 1);
+        query.stat_add(StatKey::ANON, 1);
         assert_eq!(
             (made(&tenant), made(&query)),
             ([true, false, false, false], [true, false, false, false])

@@ -13,8 +13,9 @@ use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pressure::{line, pressure_levels, service};
 use crate::reclaim::excess;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::state::events::Event;
+use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
@@ -36,7 +37,11 @@ impl Policies for GroupTree {
     }
 
     fn usage_moved(&self, counter: &Counter) {
-        if counter.limits.watched.is_for(WAITING) || marks::is_to_reclaim(counter) {
+        // A call that runs no foreign code starts no thread to count credit, either.
+        if counter.limits.watched.is_for(WAITING)
+            || marks::is_to_reclaim(counter)
+            || (!context::leaves_foreign() && pressure_levels::is_to_count(counter))
+        {
             schedule(counter);
         }
         if marks::is_excess_wrong(counter) {
@@ -75,8 +80,8 @@ impl Policies for GroupTree {
 
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove) {
         let stat = match moved {
-            StockMove::Refill => Stat::STOCK_REFILL,
-            StockMove::Return => Stat::STOCK_RETURN,
+            StockMove::Refill => StatKey::STOCK_REFILL,
+            StockMove::Return => StatKey::STOCK_RETURN,
         };
         stats::count(counter, outermost, stat);
     }

@@ -21,7 +21,7 @@ use crate::numa::{NodeId, Topology};
 use crate::pool::NoMemory;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH};
 use crate::stat::item::{ITEMS_MAX, Items};
-use crate::stat::{Stat, Unit};
+use crate::stat::{StatKey, Unit};
 use crate::state::name::GroupName;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
@@ -107,7 +107,7 @@ impl CounterConfig {
         done
     }
 
-    /// Declares the built-in items of the statistics ([`Stat`]): the counters of the tree get a
+    /// Declares the built-in items of the statistics ([`StatKey`]): the counters of the tree get a
     /// [`stat_add`](crate::PageCounter::stat_add), reads and a flush. [`stat`](Self::stat) and
     /// [`topology`](Self::topology) declare them, too.
     ///
@@ -116,11 +116,11 @@ impl CounterConfig {
     /// does.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
     /// let written = |config| {
     ///     let machine = PageCounter::root(config);
-    ///     machine.stat_add(Stat::SOCK, 100);
-    ///     machine.read(Freshness::Exact).get(Stat::SOCK)
+    ///     machine.stat_add(StatKey::SOCK, 100);
+    ///     machine.read(Freshness::Exact).get(StatKey::SOCK)
     /// };
     /// assert_eq!(written(CounterConfig::new().statistics()), 100);
     /// assert_eq!(written(CounterConfig::new()), 0, "not declared");
@@ -132,7 +132,7 @@ impl CounterConfig {
 
     /// Declares an item of the statistics. The tree then has the built-in items, too: 64 together
     /// at most. An item beyond those is no tree's: what is added to it is counted in
-    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
     ///
     /// A clone of the configuration knows what was declared before it was made. What either
     /// declares later is known to its own trees only.
@@ -146,7 +146,7 @@ impl CounterConfig {
     /// assert_eq!(machine.read(Freshness::Exact).get(rows), 1_000);
     /// assert!(machine.items().any(|item| item.name == "rows_scanned"));
     /// ```
-    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
+    pub fn stat(&mut self, name: &str, unit: Unit) -> StatKey {
         self.declare(|declared| {
             if declared.items.len() < ITEMS_MAX {
                 Arc::make_mut(&mut declared.items).declare(name, unit, false)
@@ -160,13 +160,13 @@ impl CounterConfig {
     /// ([`precharge`](crate::PageCounter::precharge)), and the statistics.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter, Stat};
+    /// use memcg::{CounterConfig, PageCounter, StatKey};
     /// use memcg::kmem::{NodeId, Placement, Topology};
     ///
     /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
     /// let memory = PageCounter::root(CounterConfig::bytes().topology(machine));
     /// let _held = memory.precharge(100)?.account(&Placement::on(NodeId::new(2), 100));
-    /// assert_eq!(memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).to_string(), "N0=0 N2=100");
+    /// assert_eq!(memory.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).to_string(), "N0=0 N2=100");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
@@ -177,9 +177,9 @@ impl CounterConfig {
     /// Declares so many memory nodes, numbered from 0, with one processor each. 0 counts as 1.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, PageCounter, StatKey};
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
-    /// assert_eq!(memory.numa_stat(Stat::ANON, memcg::Freshness::Exact).iter().count(), 2);
+    /// assert_eq!(memory.numa_stat(StatKey::ANON, memcg::Freshness::Exact).iter().count(), 2);
     /// ```
     pub fn nodes(self, nodes: u16) -> Self {
         let numbered = (0..nodes.max(1)).map(|node| (NodeId::new(node), [usize::from(node)]));

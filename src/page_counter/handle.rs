@@ -157,7 +157,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::overflows`]: crate::figures::Counts::overflows
+    /// [`Counts::overflows`]: crate::figures::TreeCounts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
     /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as
@@ -289,7 +289,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::TreeCounts::refused_in_transit
     #[inline]
     pub fn charge(&self, n: u64) -> Result<(), CounterChargeError> {
         match self.header.consume(n) {
@@ -415,7 +415,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::figures::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     #[inline]
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
@@ -439,7 +439,7 @@ impl PageCounter {
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::figures::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter()
             .subtract(n.min(USAGE_MAX), &Lazily::outside());
@@ -534,7 +534,6 @@ impl<K> PageCounter<K> {
     /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
@@ -545,7 +544,7 @@ impl<K> PageCounter<K> {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::TreeCounts::refused_in_transit
     pub fn set_batch(&self, units: u64) {
         self.counter()
             .tree()
@@ -564,7 +563,6 @@ impl<K> PageCounter<K> {
     /// other threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();

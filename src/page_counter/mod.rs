@@ -9,4 +9,4 @@ pub(crate) mod reading;
 mod stats;
 
 pub use handle::PageCounter;
-pub use reading::{Counts, PeakWindow};
+pub use reading::{PeakWindow, TreeCounts};

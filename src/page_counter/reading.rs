@@ -4,7 +4,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, Verdict, verify};
+use crate::counter::verify::{Known, VerifyReport, verify};
 use crate::counter::{credit, effective, marks};
 use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
@@ -15,7 +15,6 @@ impl<K> PageCounter<K> {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.charge(10)?; // takes a batch
@@ -34,7 +33,6 @@ impl<K> PageCounter<K> {
     /// never negative.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.charge(10)?;
@@ -58,7 +56,6 @@ impl<K> PageCounter<K> {
     /// open stocks of the subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
@@ -161,7 +158,7 @@ impl<K> PageCounter<K> {
 impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the
     /// same instant.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TreeCounts {
         let tree = self.counter().tree();
         let of_stats = tree
             .config
@@ -186,7 +183,7 @@ impl PageCounter {
     /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
-    pub fn verify(&self) -> Verdict {
+    pub fn verify(&self) -> VerifyReport {
         verify(self.counter().tree(), self.counter(), &Known::NOTHING)
     }
 }
@@ -204,7 +201,7 @@ impl PageCounter {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct TreeCounts {
     /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of
     /// the stock (by hand or near a limit), a first child, idle credit, a call of `drain`.
     pub drains: u64,
@@ -314,7 +311,7 @@ impl Drop for PeakWindow {
 debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.peak());
 
 /// Reads the counts of a tree, with one load for each. Those of its statistics are the caller's.
-pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
+pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> TreeCounts {
     let [
         flushes,
         flush_visits,
@@ -324,7 +321,7 @@ pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
         nested_stats,
     ] = of_stats;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    Counts {
+    TreeCounts {
         drains: read(&tree.counts.drains),
         drained: read(&tree.counts.drained),
         barriers: read(&tree.barrier.heavies),

@@ -7,7 +7,7 @@ use crate::page_counter::handle::PageCounter;
 use crate::stat::item::Items;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
-use crate::stat::{Item, Stat, Stats};
+use crate::stat::{StatItem, StatKey, Stats};
 
 /// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and
 /// for those of groups, where they are the group's. Without a declaration there is nothing to write
@@ -22,18 +22,18 @@ impl<K> PageCounter<K> {
     /// makes the thread's cells, which takes the lock of the statistics.
     ///
     /// An item of another tree is counted in
-    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
     /// let machine = PageCounter::root(CounterConfig::bytes().statistics());
     /// let job = machine.child();
-    /// job.stat_add(Stat::ANON, 65_536);
-    /// job.stat_add(Stat::ANON, -4_096);
-    /// assert_eq!(machine.read(Freshness::Exact).get(Stat::ANON), 61_440);
+    /// job.stat_add(StatKey::ANON, 65_536);
+    /// job.stat_add(StatKey::ANON, -4_096);
+    /// assert_eq!(machine.read(Freshness::Exact).get(StatKey::ANON), 61_440);
     /// ```
     #[inline]
-    pub fn stat_add(&self, stat: Stat, delta: i64) {
+    pub fn stat_add(&self, stat: StatKey, delta: i64) {
         node_stats::add(self.header(), stat, delta);
     }
 
@@ -41,12 +41,12 @@ impl<K> PageCounter<K> {
     /// what may be missing, and [`Freshness`] what each reading costs.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
     /// let machine = PageCounter::root(CounterConfig::new().statistics());
-    /// machine.stat_add(Stat::WORKINGSET_REFAULT, 1_000);
+    /// machine.stat_add(StatKey::WORKINGSET_REFAULT, 1_000);
     /// let near = machine.read(Freshness::Within(4_096));
-    /// assert!(near.get(Stat::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
-    /// assert_eq!(machine.read(Freshness::Exact).get(Stat::WORKINGSET_REFAULT), 1_000);
+    /// assert!(near.get(StatKey::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
+    /// assert_eq!(machine.read(Freshness::Exact).get(StatKey::WORKINGSET_REFAULT), 1_000);
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
         if self.has_stats() {
@@ -60,11 +60,11 @@ impl<K> PageCounter<K> {
     /// exact read. Readers and flushes that run at once share the work.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
     /// let machine = PageCounter::root(CounterConfig::new().statistics());
-    /// machine.child().stat_add(Stat::SOCK, 7);
+    /// machine.child().stat_add(StatKey::SOCK, 7);
     /// machine.flush();
-    /// assert_eq!(machine.read(Freshness::Stale).get(Stat::SOCK), 7);
+    /// assert_eq!(machine.read(Freshness::Stale).get(StatKey::SOCK), 7);
     /// ```
     pub fn flush(&self) {
         if self.has_stats() {
@@ -77,10 +77,9 @@ impl<K> PageCounter<K> {
     /// whether it flushed.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
-    /// # use memcg::{CounterConfig, PageCounter, Stat};
+    /// # use memcg::{CounterConfig, PageCounter, StatKey};
     /// let machine = PageCounter::root(CounterConfig::new().statistics());
-    /// machine.stat_add(Stat::SLAB, 1 << 30);
+    /// machine.stat_add(StatKey::SLAB, 1 << 30);
     /// assert!(!machine.flush_ratelimited(), "the tree has just begun");
     /// ```
     pub fn flush_ratelimited(&self) -> bool {
@@ -89,7 +88,7 @@ impl<K> PageCounter<K> {
 
     /// Returns the items of the statistics: those built in, then those that the configuration
     /// declares.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    pub fn items(&self) -> impl Iterator<Item = StatItem<'_>> {
         group_tree::if_groups(self.counter().tree())
             .into_iter()
             .flat_map(|groups| groups.stats.items.iter())
@@ -107,15 +106,15 @@ impl<K> PageCounter<K> {
     /// statistics on each node.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter, Stat};
+    /// use memcg::{CounterConfig, PageCounter, StatKey};
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.child().precharge(64)?.account(&Placement::on(NodeId::new(1), 64));
-    /// assert_eq!(memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 64);
+    /// assert_eq!(memory.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 64);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
-    pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+    pub fn numa_stat(&self, stat: StatKey, freshness: Freshness) -> NodeStats {
         NodeStats::read(self.counter().first(), stat, freshness)
     }
 }

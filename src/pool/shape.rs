@@ -14,7 +14,7 @@ const OBJECTS_LEAST: usize = 8;
 /// nodes.
 ///
 /// ```
-/// let small = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
+/// let small = memcg::Runtime::builder().pool_align(memcg::footprint::PoolAlign::Packed).build()?;
 /// assert_eq!(small.group_count(), 1);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```

@@ -30,6 +30,10 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         return None;
     }
     loop {
+        // Credit is no group's excess: what is above after this is live.
+        if over(level) > 0 {
+            level.tree().close_below(level);
+        }
         if over(level) > 0 {
             let before = over(level);
             let comes = one_round(level);
@@ -64,13 +68,8 @@ fn over(level: &Counter) -> u64 {
 
 /// False: nothing came.
 fn one_round(level: &Counter) -> bool {
-    let before = over(level);
-    // Credit is no group's excess: it goes back where it may be all that is above.
-    if before <= level.bound() {
-        level.tree().close_below(level);
-    }
     if !registrations::any_below(level) {
-        return over(level) < before;
+        return false;
     }
     let mut request = Request::new(ReclaimCause::Background, deadline(level))
         .waits(false)
@@ -88,7 +87,7 @@ mod tests {
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
     use crate::{
-        Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext,
+        Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,
     };
 
@@ -119,7 +118,7 @@ mod tests {
             held,
             threads: Mutex::default(),
         });
-        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         (group, cache, registration)
     }
 
@@ -250,7 +249,7 @@ mod tests {
             held,
             threads: Mutex::default(),
         });
-        let _registration = protected.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let _registration = protected.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         thread::sleep(Duration::from_millis(50));
         assert_eq!(
             (protected.live(), cache.threads.lock().unwrap().len()),
@@ -275,7 +274,7 @@ mod tests {
             .reclaim_above(Limit::percent(75));
         let group = runtime.root().create("tenant", limits).unwrap();
         let lies = Arc::new(Lies(Mutex::default()));
-        let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
+        let _registration = group.register_reclaimer(lies.clone(), ReclaimPriority::NORMAL);
         // A stock below is open as long as this thread charges: then claims are believed.
         let busy = group.create("busy", Limits::new()).unwrap();
         let _held = group.charge(Bytes(50 * MIB)).unwrap();

@@ -69,6 +69,8 @@ pub(crate) struct Delays {
     all: BTreeMap<u64, Delay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
+    /// Those at and below each level of the path of a group, by the address of the level.
+    below: BTreeSet<(usize, u64)>,
     helper: Helper,
     /// Those that have a group.
     of_groups: u64,
@@ -142,7 +144,11 @@ impl Delays {
         if self.looks.first() == Some(&(delay.look, self.numbers)) {
             self.helper.wake();
         }
-        self.of_groups += u64::from(delay.group.is_some());
+        if let Some(group) = delay.group {
+            self.of_groups += 1;
+            self.below
+                .extend(path(&group).map(|level| (level, self.numbers)));
+        }
         self.all.insert(self.numbers, delay);
         Ok(self.numbers)
     }
@@ -156,11 +162,22 @@ impl Delays {
         has_started
     }
 
-    /// The delays of the groups that are meant have ended: the thread wakes those futures now.
-    fn end(&mut self, is_meant: impl Fn(&Counter) -> bool) {
+    /// The numbers of the delays at and below that level.
+    fn below(&self, top: &Counter) -> Vec<u64> {
+        let top = address(top);
+        let found = self.below.range((top, 0)..=(top, u64::MAX));
+        found.map(|&(_, number)| number).collect()
+    }
+
+    /// The delays of the groups at and below `top` that are meant have ended: the thread wakes
+    /// those futures now. No others are looked at.
+    fn end(&mut self, top: &Counter, is_meant: impl Fn(&Counter) -> bool) {
         let now = Instant::now();
         let mut any = false;
-        for (&number, delay) in &mut self.all {
+        for number in self.below(top) {
+            let Some(delay) = self.all.get_mut(&number) else {
+                continue;
+            };
             if delay.until > now && delay.group.is_some_and(|group| is_meant(&group)) {
                 self.looks.remove(&(delay.look, number));
                 delay.until = now;
@@ -177,9 +194,23 @@ impl Delays {
     fn remove(&mut self, number: u64) -> Option<Delay> {
         let delay = self.all.remove(&number)?;
         self.looks.remove(&(delay.look, number));
-        self.of_groups -= u64::from(delay.group.is_some());
+        if let Some(group) = delay.group {
+            self.of_groups -= 1;
+            for level in path(&group) {
+                self.below.remove(&(level, number));
+            }
+        }
         Some(delay)
     }
+}
+
+/// A name of a level among those of all trees, as long as it is kept.
+fn address(level: &Counter) -> usize {
+    ptr::from_ref(level.object()).addr()
+}
+
+fn path(group: &Counter) -> impl Iterator<Item = usize> {
+    group.path_to_root().map(address)
 }
 
 fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
@@ -191,15 +222,15 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     result
 }
 
-/// No delay of the groups that are meant goes on.
-pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
-    with(|delays| delays.end(is_meant));
+/// No delay of the groups at and below `top` that are meant goes on.
+pub(crate) fn end(top: &Counter, is_meant: impl Fn(&Counter) -> bool) {
+    with(|delays| delays.end(top, is_meant));
 }
 
 /// The group has gone offline. The caller may hold its shard's lock.
 pub(crate) fn went_offline(group: &Counter) {
     if COUNT.load(Ordering::Relaxed) > 0 {
-        end(|delayed| ptr::eq(delayed, group));
+        end(group, |delayed| ptr::eq(delayed, group));
     }
 }
 
@@ -388,13 +419,50 @@ mod tests {
     /// before.
     #[test]
     fn with_its_group_it_ends_at_once() {
-        let ((_runtime, group), _held, begun, mut delays) = far_above();
-        delays.end(|_| false);
+        let ((runtime, group), _held, begun, mut delays) = far_above();
+        delays.end(group.first(), |_| false);
         assert_eq!(delays.looks.first(), Some(&(begun + LOOK, 1)));
-        delays.end(|delayed| ptr::eq(delayed, group.first()));
+        delays.end(runtime.root().first(), |delayed| {
+            ptr::eq(delayed, group.first())
+        });
         let now = Instant::now();
         assert_eq!(look_on(&mut delays, now), (1, now));
         assert!(delays.all.is_empty() && delays.looks.is_empty());
+    }
+
+    /// The end of one group looks at its own delays, and not at those of others.
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_group_finds_its_own() {
+        let ((runtime, group), _held, begun, mut delays) = far_above();
+        let others = ["a", "b", "c"].map(|name| group.create(name, Limits::new()).unwrap());
+        for other in &others {
+            let delay = Delay {
+                // SAFETY: `others` has the group.
+                group: Some(unsafe { Kept::new(other.first()) }),
+                begun,
+                until: begun + TIME,
+                look: begun + LOOK,
+                waker: Foreign::new(Waker::noop().clone()),
+            };
+            assert!(delays.insert(delay).is_ok());
+        }
+        let root = runtime.root();
+        let found =
+            |delays: &Delays| [&root, &group, &others[1]].map(|group| delays.below(group.first()));
+        assert_eq!(
+            found(&delays),
+            [vec![1, 2, 3, 4], vec![1, 2, 3, 4], vec![3]]
+        );
+        delays.end(group.first(), |of| ptr::eq(of, others[0].first()));
+        assert_eq!(
+            (1..=4)
+                .map(|number| delays.all[&number].until == begun + TIME)
+                .collect::<Vec<_>>(),
+            [true, false, true, true]
+        );
+        (1..=4).for_each(|number| drop(delays.remove(number)));
+        assert!(delays.below.is_empty() && delays.of_groups == 0);
     }
 
     /// The child of a fork has the table, and the name of a thread that is not there.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
+use crate::counter::{credit, marks};
 use crate::hierarchy::group_tree;
+use crate::reclaim::repeat::may_call_out;
 
 /// Bytes that the formula is for: the kernel's MEMCG_CHARGE_BATCH, 64 pages of 4 KiB.
 pub(crate) const BATCH: u64 = 64 * 4096;
@@ -63,21 +64,31 @@ pub(crate) fn drain_credit(group: &Counter) {
     levels_that_delay(group).for_each(drain_excess);
 }
 
-/// Credit is no group's excess: it goes back where it may be all that is above high.
+/// Credit is no group's excess: it goes back where it may be all that is above high. What is above
+/// high after that is live.
 pub(crate) fn drain_excess(level: &Counter) {
-    if above(level) <= level.bound() {
+    if (1..=level.bound()).contains(&above(level)) {
         level.tree().close_below(level);
     }
 }
 
-/// The delay of a charge of `bytes`: that of the level which is furthest above its high.
+/// The delay of a charge of `bytes`: that of the level which is furthest above its high. Credit is
+/// no group's excess, so it is counted out, which takes the tree's lock: not where a charge would
+/// not be delayed even with it, nor where the thread may not wait.
 pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
-    let delays =
-        levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays
-        .max()
-        .unwrap_or_default()
-        .min(group_tree::of(group).settings.delay_max)
+    let longest = |used: fn(&Counter) -> u64| {
+        levels_that_delay(group)
+            .map(|level| delay(used(level), marks::high(level), bytes))
+            .max()
+            .unwrap_or_default()
+    };
+    let by_usage = longest(|level| level.usage());
+    let delay = if by_usage > DELAY_MIN && may_call_out() {
+        longest(credit::live)
+    } else {
+        by_usage
+    };
+    delay.min(group_tree::of(group).settings.delay_max)
 }
 
 /// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::counter::central;
 use crate::counter::cover;
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::level::How;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
@@ -25,6 +25,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
 use crate::counter::watch::{OBSERVED, WAITING};
+use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree, importance};
 use crate::pressure::high::is_any_above;
@@ -128,6 +129,18 @@ pub(crate) fn undo_barge(level: &Counter, n: u64) {
     }
 }
 
+/// The group of the first in line, and the bytes that it waits for.
+pub(crate) fn first_at(level: &Counter) -> Option<(Handle, u64)> {
+    if !level.limits.watched.is_for(WAITING) {
+        return None;
+    }
+    let _path = SlowPath::enter();
+    let waiting = table(level.tree()).lock();
+    let first = waiting.lines.get(&level.key())?.places.first()?.ticket();
+    let waiter = waiting.waiters.get(&first)?;
+    Some((Handle::pin(&waiter.group), waiter.bytes))
+}
+
 pub(crate) fn length(level: &Counter) -> usize {
     if !level.limits.watched.is_for(WAITING) {
         return 0;
@@ -172,15 +185,7 @@ impl Waiting {
             return;
         };
         let line = self.lines.entry(level.key()).or_default();
-        let admits = level.admits();
         line.places.insert(waiter.place);
-        // Lowered meanwhile: all are compared again.
-        let is_too_large = waiter.bytes > admits;
-        line.admits = if is_too_large {
-            u64::MAX
-        } else {
-            line.admits.max(admits)
-        };
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.limits.watched.set(WAITING);
@@ -282,11 +287,16 @@ impl Waiting {
         else {
             return false;
         };
+        let group = waiter.group;
+        let level = waiter.level;
+        let before = waiter.bytes;
         waiter.bytes = bytes;
         waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
-        let group = waiter.group;
-        let level = waiter.level;
+        for above in group.path_to_root() {
+            self.below.remove(&(above.key(), before, ticket));
+            self.below.insert((above.key(), bytes, ticket));
+        }
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return false;
         };
@@ -294,14 +304,10 @@ impl Waiting {
             first(&level).show_bytes(bytes);
             line.shown = line.shown.min(bytes);
         }
-        let admits = level.admits();
-        if bytes > admits {
-            line.admits = u64::MAX;
-        }
         // E25: a thread that gives bytes back serves the level under this lock: before, and usage
         // has fallen, or later, for the new number.
         // Mutation: resized-in-line-without-a-look
-        if bytes > admits || cover::rise_at(&group, bytes, &level) <= level.room(admits) {
+        if cover::rise_at(&group, bytes, &level) <= level.room(level.admits()) {
             service::schedule(&level);
         }
         true
@@ -313,10 +319,9 @@ impl Waiting {
         };
         waiter.decided = Some(decision);
         wakers.extend(waiter.waker.take());
-        let group = waiter.group;
         let level = waiter.level;
         self.leave_line(ticket, &level);
-        self.forget_one_of(&group);
+        self.forget(ticket);
     }
 
     /// State that a waiter finds. A decision is returned once.
@@ -340,7 +345,14 @@ impl Waiting {
         })
     }
 
-    fn forget_one_of(&mut self, group: &Counter) {
+    /// A waiter waits no longer.
+    fn forget(&mut self, ticket: u64) {
+        let Some(&Waiter { group, bytes, .. }) = self.waiters.get(&ticket) else {
+            return;
+        };
+        for level in group.path_to_root() {
+            self.below.remove(&(level.key(), bytes, ticket));
+        }
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
             if *waits == 0 {
@@ -353,7 +365,6 @@ impl Waiting {
     /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter
     /// that is refused elsewhere moves there.
     fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
-        self.refuse_too_large(level, service.wakers);
         while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -454,26 +465,32 @@ impl Waiting {
         }
     }
 
-    /// A waiter that asks for more than the level admits by now can never be served, wherever it is
-    /// in line.
+    /// The tickets of those that wait below `level` for more than `most`, in whatever line. They
+    /// cost a look-up, and those that are found.
+    fn below(&self, level: &Counter, most: Option<u64>) -> Vec<u64> {
+        let key = level.key();
+        let Some(from) = most.map_or(Some(0), |most| most.checked_add(1)) else {
+            return Vec::new();
+        };
+        let found = self.below.range((key, from, 0)..=(key, u64::MAX, u64::MAX));
+        found.map(|&(.., ticket)| ticket).collect()
+    }
+
+    /// Ends the waits below `level` that it can never serve, wherever they are in line.
     fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
-        let admits = level.admits();
-        let Some(line) = self.lines.get_mut(&level.key()) else {
+        for ticket in self.below(level, Some(self.falls.lasting(level))) {
+            self.end(ticket, Decision::Full(kept_by_waiter(level)), wakers);
+        }
+    }
+
+    /// Ends a wait in the middle of a line.
+    fn end(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
+        let Some(at) = self.waiters.get(&ticket).map(|waiter| waiter.level) else {
             return;
         };
-        if std::mem::replace(&mut line.admits, admits) <= admits {
-            return;
-        }
-        let line: Vec<u64> = line.places.iter().map(|place| place.ticket()).collect();
-        for ticket in line {
-            if self
-                .waiters
-                .get(&ticket)
-                .is_some_and(|waiter| waiter.bytes > admits)
-            {
-                self.decide(ticket, Decision::Full(kept_by_waiter(level)), wakers);
-            }
-        }
+        self.decide(ticket, decision, wakers);
+        // The next waiter may be first now.
+        service::schedule(&at);
     }
 
     /// False: there is no room for it at `level`, where it goes on waiting.
@@ -487,14 +504,6 @@ impl Waiting {
         else {
             return false;
         };
-        if bytes > level.admits() {
-            self.decide(
-                ticket,
-                Decision::Full(kept_by_waiter(level)),
-                service.wakers,
-            );
-            return true;
-        }
         // A walk of a group that covers schedules the lines of its path where it is refused: a walk
         // that this level refuses would do so without end. One that another level refuses moves the
         // charge there.
@@ -553,7 +562,7 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
         expel(
-            tree,
+            level,
             Decision::Offline,
             |group| ptr::eq(group, level),
             wakers,
@@ -575,26 +584,64 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     }
 }
 
-/// End the wait of each group that is meant.
+/// End the wait of each group below `top` that is meant. The others below it are looked at, and no
+/// other ones.
 pub(crate) fn expel(
-    tree: &Tree,
+    top: &Counter,
     decision: Decision,
     is_meant: impl Fn(&Counter) -> bool,
     wakers: &mut Wakers,
 ) {
-    let mut waiting = table(tree).lock();
-    let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(&waiter.group);
-    let expelled: Vec<u64> = waiting
-        .waiters
-        .iter()
-        .filter(|(_, waiter)| below(waiter))
-        .map(|(&ticket, _)| ticket)
-        .collect();
-    for ticket in expelled {
-        let level = waiting.waiters[&ticket].level;
-        waiting.decide(ticket, decision, wakers);
-        // The next waiter may be first now.
-        service::schedule(&level);
+    let mut waiting = table(top.tree()).lock();
+    for ticket in waiting.below(top, None) {
+        let group = waiting.waiters.get(&ticket).map(|waiter| waiter.group);
+        if group.is_some_and(|group| is_meant(&group)) {
+            waiting.end(ticket, decision, wakers);
+        }
+    }
+}
+
+/// The level of the group's path whose max can never admit so many bytes, if there is one. One that
+/// moves by itself counts once it has stood for a while. Takes a lock where a max does not admit
+/// them now.
+pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<&Counter> {
+    let is_above = |most: u64| bytes > most.min(USAGE_MAX);
+    if !group.path_to_root().any(|level| is_above(level.admits())) {
+        return None;
+    }
+    let _path = SlowPath::enter();
+    let waiting = table(group.tree()).lock();
+    group
+        .path_to_root()
+        .find(|level| is_above(waiting.falls.lasting(level)))
+}
+
+/// The max of `level` has been set, or has stood for a while: the waits below that it can never
+/// serve end. The caller holds no lock.
+pub(crate) fn end_vain_waits(level: &Counter) {
+    if !level.is_memory() {
+        return;
+    }
+    let mut wakers = Wakers::default();
+    let path = SlowPath::enter();
+    // After the max, under the lock: a charge that goes into line later looks at the max then.
+    // Mutation: a-max-that-falls-ends-no-wait
+    table(level.tree())
+        .lock()
+        .refuse_too_large(level, &mut wakers);
+    drop(path);
+    wakers.wake();
+}
+
+/// Maxes that move by themselves have stood for a while since they fell: the waits that they can
+/// never serve end.
+pub(crate) fn end_waits_of_stood(tree: &Tree) {
+    let stood = {
+        let _path = SlowPath::enter();
+        table(tree).lock().falls.expire()
+    };
+    for level in stood.into_iter().filter_map(Stale::try_pin) {
+        end_vain_waits(&level);
     }
 }
 
@@ -627,6 +674,9 @@ pub(crate) fn enqueue(
         waker,
     };
     waiting.waiters.insert(number, waiter);
+    for level in group.path_to_root() {
+        waiting.below.insert((level.key(), bytes, number));
+    }
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.
     group.limits.watched.set(WAITS);
@@ -644,11 +694,14 @@ pub(crate) fn enqueue(
     }
     // E25: no thread has scheduled the level for what came back before the mark. For what comes
     // back later one does. A charge that finds too little room has come before that.
-    let admits = level.admits();
     // Mutation: e25-in-line-without-a-look
-    // Mutation: e25-in-line-for-more-than-a-lowered-max
-    if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
+    if cover::rise_at(group, bytes, level) <= level.room(level.admits()) {
         service::schedule(level);
+    }
+    // A max that was lowered before the charge was in the table.
+    // Mutation: in-line-for-more-than-a-max-of-the-path
+    if let Some(level) = in_the_way(group, bytes) {
+        end_vain_waits(level);
     }
     Ticket {
         bytes,
@@ -760,6 +813,9 @@ impl Ticket {
         let resized = self.with(|waiting| waiting.resize(self.number, bytes));
         if resized {
             self.bytes = bytes;
+            if let Some(level) = in_the_way(&self.group, bytes) {
+                end_vain_waits(level);
+            }
         }
         resized
     }
@@ -776,10 +832,10 @@ impl Ticket {
             let in_line = waiter.decided.is_none();
             if in_line {
                 waiting.leave_line(self.number, &level);
+                waiting.forget(self.number);
             }
             let waiter = waiting.waiters.remove(&self.number)?;
             if in_line {
-                waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
                 if waiting.lines.contains_key(&level.key()) {
                     // Mutation: a-waiter-leaves-and-schedules-no-level

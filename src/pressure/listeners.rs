@@ -14,10 +14,11 @@ use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};
+use crate::pressure::pressure_levels;
 use crate::pressure::wakers::Wakers;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
-use crate::state::listeners::{Happened, Listener, Listeners, Target};
+use crate::state::listeners::{EventInfo, Listener, Listeners, Target};
 use crate::sync::lock::Lock;
 use crate::sync::{Arc, fence_after_exchange, model_failed};
 use crate::thread::context;
@@ -28,8 +29,8 @@ const DEPTH_MAX: u32 = 4;
 
 /// A call that is due.
 pub(crate) struct Notification {
-    callback: Arc<Callback<Happened>>,
-    happened: Happened,
+    callback: Arc<Callback<EventInfo>>,
+    happened: EventInfo,
 }
 
 pub(crate) type Notifications = SmallVec<[Notification; 2]>;
@@ -60,6 +61,10 @@ fn table(of: &Counter) -> &Lock<Listeners> {
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].
 pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
+    if event == Event::PressureLevel {
+        // Nobody is to wait for a change that a read would count.
+        pressure_levels::shown(group);
+    }
     insert(
         group,
         Listener {
@@ -72,7 +77,7 @@ pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> Lis
 }
 
 /// From here on `function` is called for `event` in the subtree.
-pub(crate) fn call(group: &Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
+pub(crate) fn call(group: &Counter, event: Event, function: Function<EventInfo>) -> ListenerGuard {
     let target = Target::Callback(Callback::new(group, function));
     insert(
         group,
@@ -195,7 +200,7 @@ pub(crate) fn collect(
                 // SAFETY: the callback has a handle on the group, and the notification has the
                 // callback.
                 let group = unsafe { Kept::new(&callback.group) }.header();
-                let happened = Happened {
+                let happened = EventInfo {
                     group,
                     event: listener.event,
                     count,

@@ -5,6 +5,7 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::OBSERVED;
 use crate::counter::{at_limit, central, handle};
+use crate::hierarchy::group_tree;
 use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
@@ -62,6 +63,8 @@ pub(crate) fn set(top: &Counter, observed: bool) {
                 continue;
             };
             is_over = false;
+            // What a level divides by shares follows from maxes that act.
+            group_tree::of(counter).shares.lock().max_moved(counter);
             if observed {
                 at_limit::impose_max(&mut stocks, counter, begin(counter));
             } else {

@@ -1,16 +1,36 @@
 //! Pressure levels of groups: thresholds are set, marks corrected, and changes counted as events.
+//!
+//! A mark says what usage says, and usage has credit in it: that of slots, of central stocks, of
+//! threads that have ended. A charge that is given back into a stock tells no one. So a mark that is
+//! raised is not believed. Each reader, and each walk that looks at the level, compares the mark
+//! with usage less the bound on credit: some loads, and none while no stock is open below. Where
+//! that would lower the mark, it counts the credit, and where that would lower it, too, drains it.
+//! The walks of the drain correct the mark and count the event, as all walks do. Nothing is drained
+//! while live bytes alone keep the mark up.
+//!
+//! A count reads one slot for each thread and open stock under the tree's lock. Where these are
+//! many, the next count of the level comes after a pause in proportion, so that a service which
+//! reads the level at each request leaves the lock to others.
+
+use std::time::Instant;
 
 use crate::counter::object::Counter;
-use crate::counter::pressure_mark;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::{events, group_tree};
 use crate::state::events::Event;
 use crate::sync::Ordering;
+use crate::thread::context;
 
 /// Stalls of some chargers from which the pressure is elevated, and of all from which it is
 /// critical: averages over 10 seconds, in hundredths of a per cent. It falls below half of that.
 const SOME_FROM: u32 = 1_000;
 const FULL_FROM: u32 = 4_000;
+
+/// A count of credit that reads more slots than this is followed by a pause, in nanoseconds for
+/// each slot: ten times what it takes to read one.
+const SLOTS_WITHOUT_PAUSE: usize = 64;
+const PAUSE_FOR_SLOT: u64 = 100;
 
 /// Sets the thresholds that are named. The caller holds no lock.
 pub(crate) fn set(group: &Counter, wanted: [Option<u8>; 2]) {
@@ -55,6 +75,70 @@ pub(crate) fn set_by_stalls(counter: &Counter, some: u32, full: u32) -> bool {
     pressure > 0
 }
 
+// === What credit alone keeps up ===
+
+/// The pressure that a group shows, 0 to 2: one load while the group has thresholds and usage is
+/// below them. The caller may hold locks of its own, so no listener is called on this thread.
+#[inline]
+pub(crate) fn shown(group: &Counter) -> u64 {
+    match pressure_mark::shown_by(group) {
+        None => 0,
+        Some((_, bits)) if !pressure_mark::is_by_usage(bits) => pressure_mark::shown(bits),
+        Some((level, _)) => shown_with_usage(level),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn shown_with_usage(level: &Counter) -> u64 {
+    if is_to_count(level) {
+        context::without_foreign(|| {
+            let path = SlowPath::enter();
+            // Inside another slow path the reader is an allocator.
+            if path.outermost().is_some() {
+                release_credit(level);
+            }
+        });
+    }
+    pressure_mark::shown(level.limits.watched.bits())
+}
+
+/// Credit may be all that keeps the pressure of a level up, and no pause of its counts is under way.
+/// It loads only.
+pub(crate) fn is_to_count(level: &Counter) -> bool {
+    pressure_mark::may_be_credit(level) && !is_in_pause(level)
+}
+
+/// Gives credit back that nobody uses, where it is all that keeps the pressure of a level up. The
+/// caller is in a slow path, and holds no lock.
+pub(crate) fn release_credit(level: &Counter) {
+    if !is_to_count(level) {
+        return;
+    }
+    let (credit, slots) = credit::count(level);
+    // Mutation: e43-credit-keeps-the-pressure-up
+    if pressure_mark::is_up_by(level, credit) {
+        level.tree().drain(level);
+    } else if slots > SLOTS_WITHOUT_PAUSE
+        && let Some(counts) = events::counts(level)
+    {
+        let until = now(level).saturating_add(slots as u64 * PAUSE_FOR_SLOT);
+        counts.credit_pause.store(until, Ordering::Relaxed);
+    }
+}
+
+fn is_in_pause(level: &Counter) -> bool {
+    let until =
+        events::counts(level).map_or(0, |counts| counts.credit_pause.load(Ordering::Relaxed));
+    until > 0 && now(level) < until
+}
+
+/// Nanoseconds since the tree was made.
+fn now(level: &Counter) -> u64 {
+    let since = Instant::now().saturating_duration_since(group_tree::of(level).made);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn by_stalls(now: u64, some: u32, full: u32) -> u64 {
     let is_from = |pressure: u64, average: u32, from: u32| {
         average >= if now >= pressure { from / 2 } else { from }
@@ -72,7 +156,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use super::*;
-    use crate::{Group, GroupName, Limit, Limits, PressureLevel, Runtime};
+    use crate::{Bytes, Group, GroupName, Limit, Limits, PressureLevel, Runtime};
 
     fn group() -> (Runtime, Group) {
         let runtime = Runtime::builder().audit(true).build().unwrap();
@@ -261,6 +345,50 @@ mod tests {
             group.pressure_level(),
             PressureLevel::Normal,
             "80 % of 1 byte is not less than 1"
+        );
+    }
+
+    /// Credit in many slots: a count that finds the level right is followed by a pause, and after it
+    /// a read finds the level down.
+    #[test]
+    fn a_count_of_many_slots_is_followed_by_a_pause() {
+        let runtime = Runtime::builder()
+            .adaptive(false)
+            .batch(Bytes(1_000))
+            .build()
+            .unwrap();
+        // Down below 375,000.
+        let limits = Limits::new().max(1_000_000).pressure_levels(40, 0);
+        let tenant = runtime.root().create("tenant", limits).unwrap();
+        let pause = || {
+            let counts = events::counts(tenant.first()).expect("it has thresholds");
+            &counts.credit_pause
+        };
+        let queries: Vec<_> = (0..SLOTS_WITHOUT_PAUSE as u64 + 36)
+            .map(|number| tenant.create(number, Limits::new()).unwrap())
+            .collect();
+        let held: Vec<_> = queries
+            .iter()
+            .map(|query| query.charge(900).unwrap())
+            .collect();
+        let _most = tenant.charge(300_000).unwrap();
+        assert_eq!(
+            (tenant.pressure_level(), changes(&tenant)),
+            (PressureLevel::Elevated, 1)
+        );
+        assert!(tenant.live() < tenant.usage(), "there is credit to count");
+        assert_ne!(pause().load(Ordering::Relaxed), 0, "100 slots");
+        drop(held);
+        pause().store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(
+            tenant.pressure_level(),
+            PressureLevel::Elevated,
+            "not counted again yet"
+        );
+        pause().store(0, Ordering::Relaxed);
+        assert_eq!(
+            (tenant.pressure_level(), changes(&tenant)),
+            (PressureLevel::Normal, 2)
         );
     }
 

@@ -11,10 +11,9 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::slow_path::{SlowPath, release_all_claimed};
 use crate::hierarchy::service::{self, Scheduled};
-use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
-use crate::pressure::started;
 use crate::pressure::wakers::Wakers;
+use crate::pressure::{line, pressure_levels, started};
 use crate::state::started::Listened;
 use crate::thread::context;
 use crate::thread::slow_path::Entered;
@@ -47,11 +46,16 @@ fn serve_levels(mut levels: Scheduled) {
     let mut wakers = Wakers::default();
     let mut notifications = Notifications::new();
     let mut listened = Listening::new();
+    let mut is_scheduled_here = false;
     while levels.first().is_some() {
         let entered = Entered::enter();
         for level in levels.by_ref() {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
+            // Not for what comes of that: beside threads that charge there may be no end.
+            if !is_scheduled_here {
+                pressure_levels::release_credit(&level);
+            }
             line::serve(&level, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() {
@@ -66,6 +70,7 @@ fn serve_levels(mut levels: Scheduled) {
         drop(entered);
         release_all_claimed();
         levels = Scheduled::take();
+        is_scheduled_here = true;
     }
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);

@@ -1,5 +1,5 @@
-//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of
-//! levels; and the listeners that this makes due.
+//! Work that a charge leaves to other threads, because it never blocks or is that of a task:
+//! reclaim, a victim, the service of levels; and the listeners that this makes due.
 //!
 //! ```text
 //! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none
@@ -22,15 +22,17 @@
 //! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does
 //! the drop of the runtime.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::{Handle, Stale};
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{cover, marks};
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
+use crate::pressure::wakers::Wakers;
 use crate::pressure::{background, high, line, throttle};
 use crate::reclaim::repeat::{deadline, shrink, spare};
 use crate::reclaim::round::Request;
@@ -39,6 +41,8 @@ use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::{Background, Duty, Job, LeftService, Listened, Started};
 use crate::sync::{Arc, park};
 use crate::thread::context;
+use crate::thread::foreign::Foreign;
+use crate::thread::nested_wakers::DueWakers;
 
 enum NextJob {
     Work(Job),
@@ -67,29 +71,56 @@ pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: b
     });
 }
 
-/// Has what is above high reclaimed, for a charge of that importance.
+/// Has room made for the tasks that wait in the line of the level. One of that importance has just
+/// come. False: the system has no thread.
+pub(crate) fn make_room_in_line(level: &Counter, importance: u8) -> bool {
+    leave(level, importance, |job| job.in_line = true)
+}
+
+/// Has what is above high reclaimed, for a charge of that importance, and the event counted.
 pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
-    leave(level, importance, |job| job.above_high = true);
+    leave(level, importance, |job| {
+        (job.above_high, job.counts_high) = (true, true);
+    });
+}
+
+/// The same for a task that has counted the event and is delayed: it is woken once that is done.
+/// False: the system has no thread.
+pub(crate) fn shrink_to_high_and_wake(
+    level: &Counter,
+    importance: u8,
+    waker: Foreign<Waker>,
+) -> bool {
+    leave(level, importance, |job| {
+        job.above_high = true;
+        job.wakers.push(waker);
+    })
 }
 
 /// A level has one job for each importance: no charge has a more important one's victims.
-fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
+/// False: the system has no thread, and nothing is left.
+fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     let job = Job {
         level: Handle::pin(level),
         importance,
         bytes: 0,
+        in_line: false,
         promised: false,
         above_high: false,
+        counts_high: false,
+        wakers: DueWakers::new(),
     };
     let tree = level.incarnation().tree.counted();
-    let needless = with(&tree, |started| {
+    let (is_left, needless) = with(&tree, |started| {
         if !started.runs(&tree, Duty::Jobs) {
-            return Some(job);
+            return (false, Some((job, Some(note))));
         }
-        started.jobs.add((level.key(), importance), job, note)
+        let needless = started.jobs.add((level.key(), importance), job, note);
+        (true, needless.map(|job| (job, None)))
     });
-    // Its handle is dropped without the lock.
+    // The handle, and a waker that the note has, are dropped without the lock.
     drop(needless);
+    is_left
 }
 
 /// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here
@@ -188,9 +219,8 @@ impl Started {
 
     /// Lists a level once.
     fn list(&mut self, job: Background) {
-        let is_it = |other: &Background| other.level == job.level;
-        if !self.over && !self.background.iter().any(is_it) {
-            self.background.push(job);
+        if !self.over {
+            self.background.add(job);
         }
     }
 
@@ -199,8 +229,7 @@ impl Started {
         if self.was_background && !self.jobs.is_empty() {
             return None;
         }
-        let first = (0..self.background.len()).min_by_key(|&at| self.background[at].at)?;
-        (self.background[first].at <= now).then(|| self.background.swap_remove(first))
+        self.background.take_due(now)
     }
 
     /// Next work of the thread. When it runs foreign code it has left no service that the other
@@ -221,12 +250,7 @@ impl Started {
         };
         let running = &mut self.threads[duty as usize];
         running.is_busy = next.is_some();
-        let later = self
-            .background
-            .iter()
-            .filter(|_| duty == Duty::Jobs)
-            .map(|job| job.at)
-            .min();
+        let later = self.background.first().filter(|_| duty == Duty::Jobs);
         next.unwrap_or_else(|| match later {
             // The thread stays as long as a level is listed.
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
@@ -243,7 +267,7 @@ impl Started {
 fn run(tree: &Tree, duty: Duty) {
     loop {
         match with(tree, |started| started.next(duty, Instant::now())) {
-            NextJob::Work(job) => context::leaving_listeners(|| work(&job)),
+            NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
                 if let Some(next) = context::leaving_listeners(|| background::turn(job)) {
                     with(tree, |started| started.list(next));
@@ -259,15 +283,28 @@ fn run(tree: &Tree, duty: Duty) {
     }
 }
 
-fn work(job: &Job) {
+fn work(job: Job) {
     let level = &*job.level;
     if job.bytes > 0 && !level.state().is_offline() {
-        reclaim_and_cancel(level, job);
+        reclaim_and_cancel(level, &job);
+    }
+    if job.in_line {
+        make_room_for_first(level, job.importance);
+    }
+    if job.above_high {
+        high::drain_excess(level);
     }
     if job.above_high && high::above(level) > 0 {
-        events::count(level, Event::High);
+        if job.counts_high {
+            events::count(level, Event::High);
+        }
         throttle::shrink_to_high(level, job.importance);
     }
+    let mut wakers = Wakers::default();
+    job.wakers
+        .into_iter()
+        .for_each(|waker| wakers.extend(Some(waker)));
+    wakers.wake();
 }
 
 /// Does what a charge that may block does before it is refused: drains, has reclaimers asked,
@@ -318,6 +355,45 @@ fn reclaim_and_cancel(
     if victims::chooses(level)
         && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
     {
+        chosen.cancel();
+    }
+}
+
+/// Does what a charge that may block does before it waits: has reclaimers asked, cancels one group.
+/// It does so for the first in line, which the thread that gives bytes back charges them for; and
+/// for the next one at a turn of its own, so that a level where many wait holds up no other.
+fn make_room_for_first(level: &Counter, importance: u8) {
+    let Some((group, bytes)) = line::first_at(level) else {
+        return;
+    };
+    let before = line::length(level);
+    let short = || line::ahead(level).saturating_sub(level.room(level.admits()));
+    let want = || {
+        if short() > 0 {
+            short().max(spare(level, level.admits()))
+        } else {
+            0
+        }
+    };
+    let mut request =
+        Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+    let may_come = shrink(level, &mut request, want);
+    let waits = line::length(level);
+    if waits < before && waits > 0 {
+        make_room_in_line(level, importance);
+    }
+    if waits < before || short() == 0 || !victims::chooses(level) {
+        return;
+    }
+    events::count(level, Event::Oom);
+    let want = Want {
+        asker: Some(&group),
+        importance,
+        bytes,
+        adds: cover::rise_at(&group, bytes, level).max(1),
+        may_come,
+    };
+    if let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default()) {
         chosen.cancel();
     }
 }
@@ -397,13 +473,10 @@ mod tests {
         for (above_high, held_then, events) in [(false, 150, 0), (true, 150, 1), (true, 100, 0)] {
             held.shrink(crate::Bytes(held.bytes() - held_then));
             let before = group.events().get(crate::Event::High);
-            let level = Handle::pin(group.first());
-            work(&Job {
-                level,
-                importance: 0,
-                bytes: 0,
-                promised: false,
+            work(Job {
                 above_high,
+                counts_high: above_high,
+                ..job(group.first(), 0)
             });
             assert_eq!(
                 group.events().get(crate::Event::High) - before,
@@ -458,8 +531,11 @@ mod tests {
             level: Handle::pin(level),
             importance: 0,
             bytes,
+            in_line: false,
             promised: false,
             above_high: false,
+            counts_high: false,
+            wakers: DueWakers::new(),
         }
     }
 
@@ -626,7 +702,11 @@ mod tests {
             (vec![true, false, true, false], 1)
         );
         started.jobs = Turns::default();
-        started.background[0].at = now + 2 * LINGER;
+        started.background.clear();
+        started.list(Background {
+            at: now + 2 * LINGER,
+            ..background
+        });
         assert!(
             matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER)
         );
@@ -638,7 +718,7 @@ mod tests {
         started.background.clear();
         started.list(background);
         assert!(
-            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.is_empty()
+            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.len() == 0
         );
     }
 }

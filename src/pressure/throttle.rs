@@ -7,22 +7,22 @@ use smallvec::SmallVec;
 
 use crate::counter::marks;
 use crate::counter::object::{Counter, Kept};
-use crate::hierarchy::events;
+use crate::hierarchy::{events, importance};
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed,
     levels_above, levels_that_delay,
 };
 use crate::pressure::stalls::Stall;
+use crate::pressure::started;
 use crate::pressure::victims::{self, has_ended};
-use crate::reclaim::repeat::{
-    ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, shrink, spare,
-};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, sleep};
+use crate::thread::foreign::Foreign;
 
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
@@ -56,6 +56,9 @@ pub(crate) fn sleep_after(group: &Counter, bytes: u64, end: Option<Instant>) {
 
 #[cold]
 fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+    if may_call_out() {
+        levels_above(group).for_each(drain_excess);
+    }
     levels_above(group).for_each(|level| events::count(level, Event::High));
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
@@ -68,7 +71,6 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         let mut freed = 0;
         for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
-                drain_excess(level);
                 continue;
             }
             // Freed bytes are to show in usage, and not in a stock.
@@ -81,8 +83,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             let request = request.get_or_insert_with(|| {
                 let begun = Instant::now();
                 stall = stand_still(group, begun);
-                let deadline = earlier(deadline_from(group, begun), end);
-                Request::new(ReclaimCause::High, deadline)
+                Request::new(ReclaimCause::High, deadline_from(group, begun))
+                    .until(end)
                     .waits(waits)
                     .ends_with(group, victims::ends(group))
             });
@@ -121,6 +123,40 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     }
 }
 
+/// [`delay_after`] for a task, which shares its thread with others: a thread of the tree asks the
+/// reclaimers, and wakes `waker`. The delay is the one from before that.
+pub(crate) fn delay_of_task(
+    group: &Counter,
+    bytes: u64,
+    end: Option<Instant>,
+    waker: Option<&Waker>,
+) -> Duration {
+    if !is_any_above(group, bytes) {
+        return Duration::ZERO;
+    }
+    levels_above(group).for_each(|level| events::count(level, Event::High));
+    if !may_call_out() || end.is_some_and(is_over) {
+        return Duration::ZERO;
+    }
+    for level in levels_that_delay(group) {
+        if !registrations::any_below(level) {
+            drain_excess(level);
+            continue;
+        }
+        let waker = Foreign::new(waker.unwrap_or(Waker::noop()).clone());
+        if !started::shrink_to_high_and_wake(level, importance::of(group), waker) {
+            shrink_to_high(level, importance::of(group));
+        }
+    }
+    let delay = delay_of(group, bytes);
+    if delay <= DELAY_MIN {
+        return Duration::ZERO;
+    }
+    end.map_or(delay, |end| {
+        delay.min(end.saturating_duration_since(Instant::now()))
+    })
+}
+
 /// A future that is delayed above a high. Its owner keeps the group meanwhile.
 pub(crate) struct Delayed {
     group: Kept,
@@ -139,8 +175,7 @@ impl Delayed {
         end: Option<Instant>,
         waker: &Waker,
     ) -> Option<Delayed> {
-        // Reclaim takes none of the delay's time.
-        let delay = delay_after(group, bytes, false, end).min(TIME_MAX);
+        let delay = delay_of_task(group, bytes, end, Some(waker)).min(TIME_MAX);
         let until = Instant::now() + delay;
         if is_over(until) || !is_delayed(group) {
             return None;

@@ -31,7 +31,7 @@ use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
 use crate::state::oom::{
-    Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
+    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
 };
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
@@ -199,38 +199,40 @@ impl Want<'_> {
 pub(crate) struct Chosen<'a> {
     unit: Handle,
     domain: &'a Counter,
-    hooks: SmallVec<[Arc<Callback<Cancel>>; 2]>,
+    hooks: SmallVec<[Arc<Callback<CancelInfo>>; 2]>,
     together: bool,
     wanted: u64,
     overrun: u64,
     pub(crate) victim: Arc<Victim>,
 }
 
-/// A hook in the list. Dropped, it is removed.
-pub(crate) struct HookGuard(Arc<Callback<Cancel>>);
+/// A hook in the list, and its number there. Dropped, it is removed.
+pub(crate) struct HookGuard(u64, Arc<Callback<CancelInfo>>);
 
 impl Drop for HookGuard {
     fn drop(&mut self) {
         if model_failed() {
             return;
         }
-        let HookGuard(hook) = self;
+        let HookGuard(number, hook) = self;
         let path = SlowPath::enter();
-        table(hook.group.tree())
-            .lock()
-            .hooks
-            .retain(|other| !Arc::ptr_eq(other, hook));
+        let in_list = table(hook.group.tree()).lock().hooks.remove(number);
         drop(path);
+        // The guard has the last of it, or a thread that calls it.
+        drop(in_list);
         hook.end();
     }
 }
 
 /// From here on this group can be chosen.
-pub(crate) fn hook(group: &Counter, function: Function<Cancel>) -> HookGuard {
+pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard {
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();
-    table(group.tree()).lock().hooks.push(Arc::clone(&hook));
-    HookGuard(hook)
+    let mut oom = table(group.tree()).lock();
+    oom.numbers += 1;
+    let number = oom.numbers;
+    oom.hooks.insert(number, Arc::clone(&hook));
+    HookGuard(number, hook)
 }
 
 /// The group that stands for this one in `domain`: the highest there that is cancelled together
@@ -462,7 +464,7 @@ impl Oom {
     /// also where all of them hold less than is short: they would be cancelled in vain.
     #[allow(unsafe_code)]
     fn ranked(&self, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Vec<Candidate> {
-        let hooked = self.hooks.iter().map(|hook| &*hook.group);
+        let hooked = self.hooks.values().map(|hook| &*hook.group);
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
         let candidate = |group: &Counter| {
             let unit = unit(group, domain);
@@ -556,7 +558,7 @@ impl Oom {
             ..
         } = candidate;
         let together = marks(&unit).has(TOGETHER);
-        let is_hit = |hook: &&Arc<Callback<Cancel>>| {
+        let is_hit = |hook: &&Arc<Callback<CancelInfo>>| {
             let inside = if together {
                 hook.group.is_within(&unit)
             } else {
@@ -564,16 +566,16 @@ impl Oom {
             };
             inside && !is_spared(&hook.group)
         };
-        let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
+        let hooks = self.hooks.values().filter(is_hit).cloned().collect();
         let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-        let is_inner = |hook: &&Arc<Callback<Cancel>>| {
+        let is_inner = |hook: &&Arc<Callback<CancelInfo>>| {
             !together && hook.group.is_within(&unit) && !ptr::eq(&*hook.group, &*unit)
         };
         let inner = self
             .hooks
-            .iter()
+            .values()
             .filter(is_inner)
             .map(|hook| Stale::new(&hook.group))
             .collect();
@@ -668,7 +670,7 @@ impl Chosen<'_> {
             let group = unsafe { Kept::new(&hook.group) }.header();
             // SAFETY: as above.
             let domain = unsafe { Kept::new(self.domain) }.header();
-            let why = Cancel {
+            let why = CancelInfo {
                 group,
                 domain,
                 wanted: self.wanted,
@@ -693,10 +695,8 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
-        expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
-        // Those of other trees have other groups.
-        let tree = self.unit.tree();
-        delays::end(|group| ptr::eq(group.tree(), tree) && is_hit(group));
+        expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
+        delays::end(&self.unit, is_hit);
         drop(path);
         wakers.wake();
     }

@@ -38,11 +38,6 @@ pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
     begun + group_tree::of(level).settings.reclaim_time.min(TIME_MAX)
 }
 
-/// The earlier one of a time and the end of the caller's time, if that has one.
-pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
-    end.map_or(time, |end| end.min(time))
-}
-
 /// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come:
 /// promised bytes, and any number where time or rounds ended it.
 pub(crate) fn shrink(level: &Counter, request: &mut Request<'_>, excess: impl Fn() -> u64) -> u64 {

@@ -15,7 +15,7 @@ pub struct ReclaimReport {
     pub requested: u64,
     /// Freed by reclaimers, as far as it shows.
     pub freed: u64,
-    /// Taken on by reclaimers that report [later](crate::ReclaimContext::later).
+    /// Taken on by reclaimers that report [later](crate::ReclaimContext::promise).
     pub pending: u64,
     /// Visits to groups with reclaimers.
     pub visited: u64,

@@ -41,6 +41,11 @@ const LAPS_MAX: u32 = 6;
 /// Longer than any thread waits: points in time have an end.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// The earlier one of a time and the end of the caller's time, if that has one.
+pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
+    end.map_or(time, |end| end.min(time))
+}
+
 /// Reclaimers of one group, and what each says it could free.
 type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
 
@@ -80,7 +85,10 @@ pub(crate) type HasEnded = fn(&Counter) -> bool;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     cause: ReclaimCause,
+    /// When the time of reclaim is over. A look at shares moves it: that is no time of reclaim.
     pub(crate) deadline: Instant,
+    /// When the caller's time is over.
+    end: Option<Instant>,
     /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess
     /// owes memory.
     pub(crate) lapsed: bool,
@@ -112,12 +120,22 @@ impl<'a> Request<'a> {
         Request {
             cause,
             deadline,
+            end: None,
             lapsed: false,
             waits: true,
             unseen: 0,
             asked: false,
             ends_with: None,
             breaks_low: Some(u8::MAX),
+        }
+    }
+
+    /// The caller's time ends then, if it has an end.
+    pub(crate) fn until(self, end: Option<Instant>) -> Self {
+        Request {
+            deadline: earlier(self.deadline, end),
+            end,
+            ..self
         }
     }
 
@@ -157,14 +175,18 @@ struct Round<'r, 'a> {
     shares: bool,
     /// Groups that were reclaimed below their low: one event each.
     low_broken: SmallVec<[u32; 4]>,
-    /// A reclaimer was spared for having freed nothing lately, and may be asked once nothing else
-    /// is left.
+    /// A reclaimer has freed nothing lately, and is asked once nothing else is left.
     spared: bool,
     /// Nothing else is left.
     last: bool,
     /// The round is counted among those of its target.
     under_way: bool,
     unwaited: bool,
+    /// The time when the lap began, or the last call ended: the clock is not read for each group.
+    now: Instant,
+    lap_begun: Instant,
+    /// Calls that have freed nothing, and that say something about their reclaimer.
+    fruitless: u64,
 }
 
 /// One round for `want` bytes of the subtree of `target`, where the caller has found [a
@@ -175,8 +197,9 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
     if want == 0 {
         return None;
     }
-    shares::look(target.tree());
+    request.deadline = earlier(request.deadline + shares::look(target.tree()), request.end);
     context::in_hook(|| {
+        let now = Instant::now();
         let mut round = Round {
             target,
             ring: rings::number(target),
@@ -194,11 +217,19 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
             last: false,
             under_way: false,
             unwaited: false,
+            now,
+            lap_begun: now,
+            fruitless: 0,
         };
         let before = round.rings(|rings, ring| rings.fruitful(ring));
+        // Where no group gives there are none to ask before others.
+        round.last = round.rings(|rings, ring| rings.is_barren(ring));
         round.set_under_way(true);
         round.make_passes(before);
         round.set_under_way(false);
+        if round.report.freed == 0 {
+            round.rings(|rings, ring| rings.note_barren(ring));
+        }
         // Memory that other threads got may be what this round's caller needs.
         // Mutation: reclaim-by-others-counts-for-nothing
         let others =
@@ -245,7 +276,7 @@ impl<'r> Round<'r, '_> {
             }
         }
         self.pass(ReclaimPass::Unprotected);
-        if self.came_to_nothing() && self.spared {
+        if self.came_to_nothing() && self.spared && !self.last {
             self.last = true;
             self.pass(ReclaimPass::Unprotected);
         }
@@ -301,7 +332,12 @@ impl<'r> Round<'r, '_> {
     /// Laps until there is enough, or no group has more.
     fn pass(&mut self, pass: ReclaimPass) {
         // The rest of a lap that another round has begun, and a whole one.
-        let _ = self.lap(pass, false);
+        let is_whole = self.rings(|rings, ring| rings.is_fresh(ring, pass));
+        let rest = self.lap(pass, false);
+        // All groups have been looked at, and by this round alone.
+        if is_whole && rest == 0 && self.rings(|rings, ring| rings.overlapping(ring)) <= 1 {
+            return;
+        }
         let mut all = self.lap(pass, false);
         for lap in 1..=LAPS_MAX {
             if self.is_done() || all == 0 {
@@ -324,6 +360,8 @@ impl<'r> Round<'r, '_> {
     /// A turn for each group, for all that it has or for the lap's part of it. Returns the weight
     /// of all groups that had anything.
     fn lap(&mut self, pass: ReclaimPass, everything: bool) -> u64 {
+        self.now = Instant::now();
+        self.lap_begun = self.now;
         let mut all: u64 = 0;
         while !self.is_done() {
             match self.rings(|rings, ring| rings.next_turn(ring, pass)) {
@@ -382,10 +420,11 @@ impl<'r> Round<'r, '_> {
             }
             return asked.map_or(0, |_| weight);
         };
-        let mut freed: u64 = 0;
+        let (mut freed, fruitless, mut calls) = (0_u64, self.fruitless, 0);
         for &(ref reclaimer, able) in &ready {
             let want = able.min(ask.saturating_sub(freed));
             if want > 0 && !self.is_done() {
+                calls += 1;
                 freed = freed.saturating_add(self.call(group, reclaimer, want, pass));
             }
         }
@@ -404,6 +443,10 @@ impl<'r> Round<'r, '_> {
                 rings.keep_turn(ring, pass);
             }
         });
+        if calls > 0 && self.fruitless - fruitless == calls {
+            // All of them have nothing, for the rest of the round.
+            return 0;
+        }
         // The group keeps the part of its weight that it can still give.
         proportion(weight, most.saturating_sub(freed), most).max(1)
     }
@@ -454,11 +497,15 @@ impl<'r> Round<'r, '_> {
         let mut ready = Ready::new();
         let mut all: u64 = 0;
         for reclaimer in reclaimers {
-            let asked = match reclaimer.history.standing(self.number, usage, time) {
+            let standing = reclaimer
+                .history
+                .standing(self.number, self.now, usage, time);
+            let asked = match standing {
                 Standing::Ready => true,
-                Standing::Spared { unless_last } => {
-                    self.spared |= unless_last;
-                    unless_last && self.last
+                Standing::Spared => false,
+                Standing::Last => {
+                    self.spared = true;
+                    self.last
                 }
                 Standing::Owes => {
                     self.note_promise(&reclaimer.history);
@@ -534,7 +581,7 @@ impl<'r> Round<'r, '_> {
             Ok(_) if freed == 0 && promised > 0 => {}
             // Another thread was in the same reclaimer: that this one got nothing says nothing.
             Ok(_) if freed == 0 && reclaimer.was_contended(calls) => {}
-            Ok(_) => reclaimer.history.judge(freed > 0, group.usage()),
+            Ok(_) => self.judge(reclaimer, freed > 0, group.usage()),
             Err(_) => self.panicked(group, reclaimer, group.usage()),
         }
         self.report.freed = self.report.freed.saturating_add(freed);
@@ -548,10 +595,22 @@ impl<'r> Round<'r, '_> {
         }
     }
 
+    fn judge(&mut self, reclaimer: &Reclaimer, fruitful: bool, usage: u64) {
+        self.fruitless += u64::from(!fruitful);
+        self.now = Instant::now();
+        let took = self.now.saturating_duration_since(self.lap_begun);
+        reclaimer
+            .history
+            .judge(fruitful, usage, self.number, took, self.now);
+    }
+
     fn panicked(&mut self, group: &Counter, reclaimer: &Reclaimer, usage: u64) {
         self.report.panics += 1;
         events::count(group, Event::Panic);
-        reclaimer.history.judge(false, usage);
+        // It has not said that it has nothing.
+        reclaimer
+            .history
+            .judge(false, usage, self.number, Duration::ZERO, self.now);
     }
 }
 

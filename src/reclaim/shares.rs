@@ -2,11 +2,18 @@
 //! siblings that are online.
 //!
 //! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft
-//! limit. A look divides anew at those parents, and below each part that has moved. Once a max was
-//! set, it visits each parent of shares. It sets the soft limit of each child, which corrects its
-//! mark. Reclaim and readers look first. A look holds the tree's lock, so there is one at a time,
-//! and none sets what an older one has worked out. A change that comes during a look is left for
-//! the next one.
+//! limit. It notes that parent, and a max that moves notes its level. A look divides anew at the
+//! parents that are noted, and at those below each part that has moved, from the top down. It sets
+//! the soft limit of each child, which corrects its mark. Reclaim and readers look first.
+//!
+//! A look is steps: a parent is found, or divides, or a child is told. So it costs a step for each
+//! parent at and below a level that has moved, and one for each child whose part has moved. It
+//! takes [`SLICE`] steps at a time under the tree's lock, whatever the size of the tree: what one
+//! look works out in a slice no other look has set meanwhile. Looks of several threads share the
+//! steps. What is noted during a look waits for the next *wave* of steps: a look ends with the wave
+//! that has all that was noted when it began, so others that go on moving do not hold it.
+
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
@@ -18,7 +25,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
-use crate::state::shares::{GroupShare, ParentOfShares, Shares};
+use crate::state::shares::{GroupShare, Moved, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that
@@ -71,20 +78,44 @@ pub(crate) fn of(group: &Counter) -> u32 {
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 
-/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group
-/// has a share. The caller holds no lock and is not in transit.
-pub(crate) fn look(tree: &Tree) {
+/// Steps of a look under one hold of the tree's lock.
+const SLICE: usize = 64;
+
+/// Divides anew where a share or a max has moved. Returns the time that it took: a step for each
+/// parent at and below what has moved and for each group whose part has moved, else two locks, or a
+/// load where no group has a share. The caller holds no lock and is not in transit.
+pub(crate) fn look(tree: &Tree) -> Duration {
     let groups = group_tree::shared(tree);
     if !groups.any_shares.load(Ordering::Relaxed) {
-        return;
+        return Duration::ZERO;
     }
+    let begun = Instant::now();
+    let mut until = None;
+    while look_at_slice(tree, &mut until) {}
+    begun.elapsed()
+}
+
+/// False: the wave of that number is over.
+fn look_at_slice(tree: &Tree, until: &mut Option<u64>) -> bool {
     let path = SlowPath::enter();
+    let mut due: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
     // Mutation: two-looks-at-shares-at-once
     let stocks = tree.lock(&path);
-    let divided = groups.shares.lock().divide(stocks.max_moves);
-    for (group, bytes) in &divided {
+    let goes_on = {
+        let mut shares = group_tree::shared(tree).shares.lock();
+        let until = *until.get_or_insert_with(|| shares.last_wave());
+        let mut left = SLICE;
+        while left > 0 && shares.goes_on(until) {
+            due.extend(shares.step());
+            left -= 1;
+        }
+        shares.goes_on(until)
+    };
+    for (group, bytes) in &due {
         set_soft(group, *bytes);
     }
+    drop(stocks);
+    goes_on
 }
 
 /// Sets the soft limit of a group that is online, and corrects its mark.
@@ -115,13 +146,27 @@ impl Shares {
     fn set(&mut self, parent: &Counter, group: &Counter, share: u32) -> u32 {
         let of = online(parent);
         let linked = online(group);
-        let new = || ParentOfShares {
-            parent: of,
-            children: Default::default(),
-            sum: 0,
-            divided: None,
+        let key = parent.key();
+        if share > 0 && !self.parents.contains_key(&key) {
+            let mut depth = 0;
+            let mut new = SmallVec::<[(u64, u64); 16]>::new();
+            for level in parent.path_to_root() {
+                depth += 1;
+                new.push((level.key(), key));
+            }
+            self.below.extend(new);
+            let siblings = ParentOfShares {
+                parent: of,
+                depth,
+                children: Default::default(),
+                sum: 0,
+                divided: None,
+            };
+            self.parents.insert(key, siblings);
+        }
+        let Some(siblings) = self.parents.get_mut(&key) else {
+            return 0;
         };
-        let siblings = self.parents.entry(parent.key()).or_insert_with(new);
         let before = if share > 0 {
             siblings.children.insert(
                 group.key(),
@@ -135,17 +180,22 @@ impl Shares {
         };
         let before = before.map_or(0, |before| before.share);
         // Groups further down that have shares divide another part from now on.
-        self.is_nearest_moved |= (before > 0) != (share > 0) && group.child_count().get() > 0;
+        if (before > 0) != (share > 0) && group.child_count().get() > 0 {
+            self.noted.levels.insert(group.key(), 0);
+        }
         siblings.sum = siblings.sum - u64::from(before) + u64::from(share);
         // The group may have got a soft limit since, so its part is set also where its share is as
         // it was.
         if share > 0 || before > 0 {
             siblings.divided = None;
             // Mutation: a-share-that-changes-moves-no-part
-            self.moved.insert(parent.key());
+            self.noted.parents.insert((siblings.depth, key));
         }
         if siblings.children.is_empty() {
-            self.parents.remove(&parent.key());
+            self.parents.remove(&key);
+            for level in parent.path_to_root() {
+                self.below.remove(&(level.key(), key));
+            }
         }
         before
     }
@@ -166,56 +216,40 @@ impl Shares {
         })
     }
 
-    /// The keys of the parents whose children divide the part of a child of this one: it is the
-    /// nearest part above.
-    fn below(&self, key: u64) -> impl Iterator<Item = u64> {
-        let is_below = move |parent: &Counter| {
-            let nearest = parent
-                .path_to_root()
-                .find(|level| self.find(level).is_some());
-            nearest
-                .and_then(Counter::parent)
-                .is_some_and(|above| above.key() == key)
-        };
-        self.parents
-            .iter()
-            .filter(move |(_, siblings)| is_below(&siblings.parent))
-            .map(|(&key, _)| key)
-    }
-
-    /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree
-    /// was set so far.
-    fn divide(&mut self, max_moves: u64) -> Vec<(Handle, u64)> {
-        let mut moved = std::mem::take(&mut self.moved);
-        let is_max_moved = std::mem::replace(&mut self.max_moves, max_moves) != max_moves;
-        if std::mem::take(&mut self.is_nearest_moved) || is_max_moved {
-            moved.extend(self.parents.keys());
-        }
-        let mut due = Vec::new();
-        while let Some(key) = moved.pop_first() {
-            let Some(parent) = self.parents.get(&key).map(|siblings| siblings.parent) else {
-                continue;
-            };
+    /// One step of the present wave. Returns a group whose soft limit has to be set, and to which
+    /// bytes.
+    fn step(&mut self) -> Option<(Handle, u64)> {
+        self.steps += 1;
+        let Moved {
+            levels,
+            parents,
+            children,
+        } = &mut self.wave;
+        if let Some((level, from)) = levels.pop_first() {
+            let &(_, found) = self.below.range((level, from)..=(level, u64::MAX)).next()?;
+            parents.insert((self.parents.get(&found)?.depth, found));
+            levels.extend(found.checked_add(1).map(|next| (level, next)));
+        } else if let Some((_, key)) = parents.pop_first() {
+            let parent = self.parents.get(&key)?.parent;
             let bytes = self.to_divide(&parent);
-            if let Some(siblings) = self.parents.get_mut(&key)
-                && siblings.divided.replace(bytes) != Some(bytes)
-            {
-                let parts = siblings.children.values();
-                due.extend(
-                    parts.map(|share| (Handle::pin(&share.group), share.of(bytes, siblings.sum))),
-                );
-                if self.parents.len() > 1 {
-                    moved.extend(self.below(key));
-                }
+            if self.parents.get_mut(&key)?.divided.replace(bytes) != Some(bytes) {
+                self.wave.children.insert(key, 0);
+                self.wave.levels.insert(key, 0);
             }
+        } else if let Some((key, from)) = children.pop_first() {
+            let siblings = self.parents.get(&key)?;
+            let (&found, share) = siblings.children.range(from..).next()?;
+            children.extend(found.checked_add(1).map(|next| (key, next)));
+            // Where a share has changed since, the next wave tells all of them.
+            let bytes = siblings.divided?;
+            return Some((Handle::pin(&share.group), share.of(bytes, siblings.sum)));
         }
-        due
+        None
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::expert::Inspect as _;
     use crate::{Group, Limit, Limits, Runtime};
 
     fn tenant(above: &Group, name: &str, share: u32) -> Group {
@@ -223,7 +257,7 @@ mod tests {
     }
 
     fn softs<const N: usize>(groups: [&Group; N]) -> [u64; N] {
-        groups.map(|group| group.soft())
+        groups.map(|group| group.inspect().soft())
     }
 
     /// Alone a group has everything; each that comes, goes or changes moves the parts of its
@@ -233,7 +267,7 @@ mod tests {
         let runtime = Runtime::builder().max(1_200).build().unwrap();
         let root = runtime.root();
         let gold = tenant(&root, "gold", 300);
-        assert_eq!(gold.soft(), 1_200);
+        assert_eq!(gold.inspect().soft(), 1_200);
         let silver = tenant(&root, "silver", 100);
         let other = root.create("other", Limits::new().soft(7)).unwrap();
         assert_eq!(
@@ -256,12 +290,15 @@ mod tests {
             "one that is offline has none"
         );
         silver.set_limits(Limits::new().share(0)).unwrap();
-        assert_eq!((silver.soft(), silver.limits().share), (u64::MAX, None));
+        assert_eq!(
+            (silver.inspect().soft(), silver.limits().share),
+            (u64::MAX, None)
+        );
         other.set_limits(Limits::new().share(0)).unwrap();
-        assert_eq!(other.soft(), 7, "it had no share");
+        assert_eq!(other.inspect().soft(), 7, "it had no share");
         let again = tenant(&root, "gold", 1);
         root.set_max(Limit::Unlimited).unwrap();
-        assert_eq!(again.soft(), u64::MAX, "no limit has no parts");
+        assert_eq!(again.inspect().soft(), u64::MAX, "no limit has no parts");
     }
 
     /// The one that is set last holds, and nothing is set where a limit is refused.
@@ -337,16 +374,25 @@ mod tests {
         let held = a.charge(600).unwrap();
         let b = tenant(&root, "b", 1);
         assert_eq!(
-            (a.is_in_excess(), root.descendants_in_excess()),
+            (
+                a.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1),
             "by a look"
         );
         drop(held);
-        assert!(!a.is_in_excess());
+        assert!(!a.inspect().is_in_excess());
         let held = b.charge(501).unwrap();
-        assert!(b.is_in_excess(), "by a charge");
+        assert!(b.inspect().is_in_excess(), "by a charge");
         drop(held);
-        assert_eq!((b.is_in_excess(), root.descendants_in_excess()), (false, 0));
+        assert_eq!(
+            (
+                b.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
+            (false, 0)
+        );
     }
 
     /// A percentage that a soft limit was before does not follow a max any more.
@@ -361,10 +407,10 @@ mod tests {
             .create("a", Limits::new().soft(Limit::percent(10)))
             .unwrap();
         a.set_limits(Limits::new().share(1)).unwrap();
-        assert_eq!(a.soft(), 1_000);
+        assert_eq!(a.inspect().soft(), 1_000);
         parent.set_max(6_000).unwrap();
         assert_eq!(
-            (a.soft(), a.limits().soft),
+            (a.inspect().soft(), a.limits().soft),
             (1_000, Some(Limit::Bytes(1_000)))
         );
     }
@@ -375,7 +421,7 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-        use crate::{Cancel, OomPolicy};
+        use crate::{CancelInfo, OomPolicy};
 
         let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
         let root = runtime.root();
@@ -389,7 +435,7 @@ mod tests {
                 let held = Arc::new(std::sync::Mutex::new(Some(group.charge(bytes).unwrap())));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);
-                    move |_: &Cancel| {
+                    move |_: &CancelInfo| {
                         victims.fetch_add(u64::from(share), Relaxed);
                         drop(held.lock().unwrap().take());
                     }
@@ -406,6 +452,82 @@ mod tests {
         drop(held);
     }
 
+    /// A look takes a step for each parent of shares at and below what has moved, and for each part
+    /// that has moved: not for each pair of them, nor for those elsewhere.
+    #[test]
+    fn a_look_is_linear_in_what_has_moved() {
+        use crate::hierarchy::group_tree;
+
+        let tenants = if cfg!(miri) { 20_u64 } else { 300 };
+        let runtime = Runtime::builder().max(Limit::mib(1_000)).build().unwrap();
+        let root = runtime.root();
+        let groups: Vec<_> = (0..tenants)
+            .map(|number| {
+                let tenant = root.create(number, Limits::new().share(100)).unwrap();
+                let queries =
+                    [0_u64, 1].map(|query| tenant.create(query, Limits::new().share(100)).unwrap());
+                (tenant, queries)
+            })
+            .collect();
+        let [query, _] = &groups[0].1;
+        let steps = || {
+            let of_tree = group_tree::of(root.first());
+            let before = of_tree.shares.lock().steps;
+            let soft = query.inspect().soft();
+            (of_tree.shares.lock().steps - before, soft)
+        };
+        let (first, soft) = steps();
+        assert!((5 * tenants..=12 * tenants).contains(&first), "{first}");
+        assert_eq!((steps(), soft), ((0, soft), (1_000 << 20) / tenants / 2));
+        root.set_max(Limit::mib(500)).unwrap();
+        let (moved, half) = steps();
+        assert!(
+            moved <= 12 * tenants && half == (500 << 20) / tenants / 2,
+            "{moved}"
+        );
+        groups[7].0.set_max(Limit::kib(8)).unwrap();
+        assert!(steps().0 <= 12, "one tenant");
+        assert_eq!(groups[7].1[1].inspect().soft(), 4 << 10);
+        let _new = groups[0].0.create("new", Limits::new().share(200)).unwrap();
+        assert!(steps().0 <= 12, "one tenant");
+        assert_eq!(query.inspect().soft(), (500 << 20) / tenants / 4);
+    }
+
+    /// The time that a look takes is not reclaim's, and is the caller's all the same.
+    #[test]
+    fn a_look_takes_no_time_of_reclaim() {
+        use std::time::{Duration, Instant};
+
+        use crate::reclaim::round::{self, Request};
+        use crate::{Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority};
+
+        struct Empty;
+        impl Reclaim for Empty {
+            fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+                0
+            }
+        }
+
+        let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
+        let root = runtime.root();
+        let group = tenant(&root, "group", 1);
+        let _registration =
+            group.register_reclaimer(std::sync::Arc::new(Empty), ReclaimPriority::NORMAL);
+        let begun = Instant::now();
+        for end in [None, Some(begun + Duration::from_secs(5))] {
+            root.set_max(if end.is_some() { 900 } else { 800 }).unwrap();
+            let mut request =
+                Request::new(ReclaimCause::Full, begun + Duration::from_secs(10)).until(end);
+            round::run(root.first(), 1, &mut request);
+            let later = request.deadline.saturating_duration_since(begun);
+            if end.is_some() {
+                assert_eq!(later, Duration::from_secs(5));
+            } else {
+                assert!(later > Duration::from_secs(10), "{later:?}");
+            }
+        }
+    }
+
     /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks
     /// before it chooses.
     #[test]
@@ -413,7 +535,7 @@ mod tests {
     fn a_sibling_that_comes_is_found_by_reclaim() {
         use std::sync::{Arc, Mutex};
 
-        use crate::{Bytes, Charge, Priority, Reclaim, ReclaimContext};
+        use crate::{Bytes, Charge, Reclaim, ReclaimContext, ReclaimPriority};
 
         struct Cache(Mutex<Charge>);
         impl Reclaim for Cache {
@@ -436,11 +558,11 @@ mod tests {
         let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
             let cache = Arc::new(Cache(Mutex::new(group.charge(Bytes(mib * MIB)).unwrap())));
             (
-                group.register_reclaimer(cache.clone(), Priority::NORMAL),
+                group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL),
                 cache,
             )
         });
-        assert!(!greedy.is_in_excess(), "its part is 500 MiB");
+        assert!(!greedy.inspect().is_in_excess(), "its part is 500 MiB");
         let _held = tenant(&root, "new", 2).charge(Bytes(400 * MIB)).unwrap();
         let held = caches
             .iter()
@@ -450,6 +572,6 @@ mod tests {
             held[0] <= 400 && held[1] == 200,
             "the parts are 250, 250 and 500 MiB: {held:?}"
         );
-        assert!(greedy.is_in_excess() && !modest.is_in_excess());
+        assert!(greedy.inspect().is_in_excess() && !modest.inspect().is_in_excess());
     }
 }

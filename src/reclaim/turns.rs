@@ -299,6 +299,30 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
+    /// True if no group has had its turn in the present lap of a pass over all groups. A few steps
+    /// a level.
+    pub(crate) fn is_fresh(&self, top: u32, pass: ReclaimPass) -> bool {
+        let (kind, mut at) = (asked_in(pass), top);
+        loop {
+            let ring = &self.all[at as usize];
+            let links = &ring.links[kind as usize];
+            let is_served = |ring: u32| {
+                ring != NO_RING && self.all[ring as usize].links[kind as usize].served == links.lap
+            };
+            let own = ring.counts[reason(kind) as usize].own && links.own_served == links.lap;
+            if pass == ReclaimPass::Soft || own || is_served(links.last) {
+                return false;
+            }
+            let first = links.first;
+            if first == NO_RING
+                || self.all[first as usize].links[kind as usize].entered != links.lap
+            {
+                return true;
+            }
+            at = first;
+        }
+    }
+
     /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own
     /// ring begins. What a round for the group itself has left of a lap would not do: the groups
     /// with turns before it would miss the lap above.
@@ -415,6 +439,18 @@ impl<M: RingMember> Rings<M> {
     /// Calls below a target that freed something.
     pub(crate) fn fruitful(&self, target: u32) -> u64 {
         self.all[target as usize].fruitful
+    }
+
+    /// A round for a target has come to nothing.
+    pub(crate) fn note_barren(&mut self, target: u32) {
+        let ring = &mut self.all[target as usize];
+        ring.barren = ring.fruitful;
+    }
+
+    /// True if no call below a target has freed anything since a round for it came to nothing.
+    pub(crate) fn is_barren(&self, target: u32) -> bool {
+        let ring = &self.all[target as usize];
+        ring.barren == ring.fruitful
     }
 
     /// Rounds that may be at the groups below a target.

@@ -3,167 +3,162 @@
 //! A charge calls reclaimers on its own thread. Where the caller holds the lock of its cache, and the
 //! reclaimer takes it, the thread waits for itself: the program stands still, with nothing said. So a
 //! thread of the crate looks at the calls that are under way. It starts with the first of them, and
-//! ends a second after the last.
+//! ends a second after the last. In other builds, and in models, nothing is watched.
 //!
 //! The list names groups without a handle, so a call that hangs keeps no group but those that its
 //! charge keeps.
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle, miri))))]
-pub(crate) use watched::during;
+use std::collections::BTreeMap;
+use std::io::{Write, stderr};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-/// Without debug assertions nothing is watched. A model has no such thread.
-#[cfg(not(all(debug_assertions, not(any(loom, shuttle, miri)))))]
-#[inline(always)]
-pub(crate) fn during<R>(_: &crate::counter::object::Counter, call: impl FnOnce() -> R) -> R {
+use crate::counter::handle::Stale;
+use crate::counter::object::Counter;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::{events, names};
+use crate::state::events::Event;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{TIME_PASSES, park, process_wide};
+use crate::thread::helper::Helper;
+
+/// Miri takes longer for a call than the watch waits.
+const WATCHES: bool = TIME_PASSES && cfg!(all(debug_assertions, not(miri)));
+
+/// So that it is said within a second.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+process_wide!(calls: Lock<WatchedCalls> = || Lock::new(Rank::Bookkeeping, WatchedCalls::default()));
+
+#[derive(Default)]
+pub(crate) struct WatchedCalls {
+    /// Calls that there were.
+    numbers: u64,
+    under_way: BTreeMap<u64, WatchedCall>,
+    helper: Helper,
+}
+
+/// A call of foreign code for a group.
+#[derive(Clone)]
+struct WatchedCall {
+    group: Stale,
+    begun: Instant,
+    thread: Thread,
+    is_reported: bool,
+}
+
+/// A call is in the list until this is dropped.
+struct Listed(u64);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let ended = with(|calls| calls.under_way.remove(&self.0));
+        drop(ended);
+    }
+}
+
+fn with<R>(work: impl FnOnce(&mut WatchedCalls) -> R) -> R {
+    // What an allocator charges under the lock calls nothing.
+    let _path = SlowPath::enter();
+    work(&mut calls().lock())
+}
+
+/// Calls reclaimers of a group. The caller is in no slow path, and keeps the group.
+#[inline]
+pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
+    if !WATCHES {
+        return call();
+    }
+    let begins = WatchedCall {
+        group: Stale::new(group),
+        begun: Instant::now(),
+        thread: thread::current(),
+        is_reported: false,
+    };
+    let _listed = with(|calls| {
+        calls.numbers += 1;
+        calls.under_way.insert(calls.numbers, begins);
+        // Where the system has no thread nothing is said.
+        let _ = calls.helper.start("memcg-watch", run);
+        Listed(calls.numbers)
+    });
     call()
 }
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle, miri))))]
-mod watched {
-    use std::collections::BTreeMap;
-    use std::io::{Write, stderr};
-    use std::time::{Duration, Instant};
-
-    use crate::counter::handle::Stale;
-    use crate::counter::object::Counter;
-    use crate::counter::slow_path::SlowPath;
-    use crate::hierarchy::{events, names};
-    use crate::state::events::Event;
-    use crate::sync::lock::{Lock, Rank};
-    use crate::sync::{Thread, park, process_wide, this_thread};
-    use crate::thread::helper::Helper;
-
-    /// So that it is said within a second.
-    const PATIENCE: Duration = Duration::from_millis(900);
-
-    process_wide!(calls: Lock<WatchedCalls> = || Lock::new(Rank::Bookkeeping, WatchedCalls::default()));
-
-    #[derive(Default)]
-    pub(crate) struct WatchedCalls {
-        /// Calls that there were.
-        numbers: u64,
-        under_way: BTreeMap<u64, WatchedCall>,
-        helper: Helper,
-    }
-
-    /// A call of foreign code for a group.
-    #[derive(Clone)]
-    struct WatchedCall {
-        group: Stale,
-        begun: Instant,
-        thread: Thread,
-        is_reported: bool,
-    }
-
-    /// A call is in the list until this is dropped.
-    struct Listed(u64);
-
-    impl Drop for Listed {
-        fn drop(&mut self) {
-            let ended = with(|calls| calls.under_way.remove(&self.0));
-            drop(ended);
-        }
-    }
-
-    fn with<R>(work: impl FnOnce(&mut WatchedCalls) -> R) -> R {
-        // What an allocator charges under the lock calls nothing.
-        let _path = SlowPath::enter();
-        work(&mut calls().lock())
-    }
-
-    /// Calls reclaimers of a group. The caller is in no slow path, and keeps the group.
-    pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
-        let begins = WatchedCall {
-            group: Stale::new(group),
-            begun: Instant::now(),
-            thread: this_thread(),
-            is_reported: false,
-        };
-        let _listed = with(|calls| {
-            calls.numbers += 1;
-            calls.under_way.insert(calls.numbers, begins);
-            // Where the system has no thread nothing is said.
-            let _ = calls.helper.start("memcg-watch", run);
-            Listed(calls.numbers)
-        });
-        call()
-    }
-
-    impl WatchedCalls {
-        /// Returns the calls to report, and how long to sleep. `None`: the thread ends.
-        fn look(&mut self, now: Instant) -> (Vec<WatchedCall>, Option<Duration>) {
-            let mut stuck = Vec::new();
-            let mut next: Option<Duration> = None;
-            for call in self.under_way.values_mut().filter(|call| !call.is_reported) {
-                let left = PATIENCE.saturating_sub(now.saturating_duration_since(call.begun));
-                if left.is_zero() {
-                    call.is_reported = true;
-                    stuck.push(call.clone());
-                } else {
-                    next = Some(next.map_or(left, |next| next.min(left)));
-                }
-            }
-            (stuck, next.or_else(|| self.helper.rest(now, false)))
-        }
-    }
-
-    fn run() {
-        loop {
-            let (stuck, sleep) = with(|calls| calls.look(Instant::now()));
-            stuck.into_iter().for_each(report);
-            match sleep {
-                Some(sleep) => park(Some(sleep)),
-                None => return,
+impl WatchedCalls {
+    /// Returns the calls to report, and how long to sleep. `None`: the thread ends.
+    fn look(&mut self, now: Instant) -> (Vec<WatchedCall>, Option<Duration>) {
+        let mut stuck = Vec::new();
+        let mut next: Option<Duration> = None;
+        for call in self.under_way.values_mut().filter(|call| !call.is_reported) {
+            let left = PATIENCE.saturating_sub(now.saturating_duration_since(call.begun));
+            if left.is_zero() {
+                call.is_reported = true;
+                stuck.push(call.clone());
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
             }
         }
+        (stuck, next.or_else(|| self.helper.rest(now, false)))
     }
+}
 
-    /// Listeners and subscribers are foreign code: no lock is held.
-    fn report(call: WatchedCall) {
-        let Some(group) = call.group.try_pin() else {
-            return;
-        };
-        let path = names::path(&group);
-        let thread = call.thread.name().map_or_else(
-            || format!("{:?}", call.thread.id()),
-            |name| format!("{name:?}"),
+fn run() {
+    loop {
+        let (stuck, sleep) = with(|calls| calls.look(Instant::now()));
+        stuck.into_iter().for_each(report);
+        match sleep {
+            Some(sleep) => park(Some(sleep)),
+            None => return,
+        }
+    }
+}
+
+/// Listeners and subscribers are foreign code: no lock is held.
+fn report(call: WatchedCall) {
+    let Some(group) = call.group.try_pin() else {
+        return;
+    };
+    let path = names::path(&group);
+    let thread = call.thread.name().map_or_else(
+        || format!("{:?}", call.thread.id()),
+        |name| format!("{name:?}"),
+    );
+    events::count(&group, Event::ReclaimStuck);
+    if !trace(&path, &thread) {
+        let _ = writeln!(
+            stderr(),
+            "memcg: a reclaimer of {path} has not returned for a second, on the thread {thread}. Does the thread \
+             hold a lock that the reclaimer takes? Charge before you lock."
         );
-        events::count(&group, Event::ReclaimStuck);
-        if !trace(&path, &thread) {
-            let _ = writeln!(
-                stderr(),
-                "memcg: a reclaimer of {path} has not returned for a second, on the thread {thread}. Does the thread \
-                 hold a lock that the reclaimer takes? Charge before you lock."
-            );
-        }
     }
+}
 
-    /// Returns true if a subscriber gets such lines.
-    #[cfg(feature = "tracing")]
-    fn trace(group: &str, thread: &str) -> bool {
-        use crate::thread::context;
-        use crate::thread::foreign::contain;
+/// Returns true if a subscriber gets such lines.
+#[cfg(feature = "tracing")]
+fn trace(group: &str, thread: &str) -> bool {
+    use crate::thread::context;
+    use crate::thread::foreign::contain;
 
-        let is_read = tracing::level_filters::LevelFilter::current() >= tracing::Level::WARN;
-        if is_read {
-            context::in_listener(|| {
-                drop(contain(|| {
-                    tracing::event!(
-                        target: "memcg::reclaim",
-                        tracing::Level::WARN,
-                        group,
-                        thread,
-                        "a reclaimer has not returned for a second: does the thread hold a lock that it takes? charge \
-                         before you lock"
-                    );
-                }));
-            });
-        }
-        is_read
+    let is_read = tracing::level_filters::LevelFilter::current() >= tracing::Level::WARN;
+    if is_read {
+        context::in_listener(|| {
+            drop(contain(|| {
+                tracing::event!(
+                    target: "memcg::reclaim",
+                    tracing::Level::WARN,
+                    group,
+                    thread,
+                    "a reclaimer has not returned for a second: does the thread hold a lock that it takes? charge \
+                     before you lock"
+                );
+            }));
+        });
     }
+    is_read
+}
 
-    #[cfg(not(feature = "tracing"))]
-    fn trace(_: &str, _: &str) -> bool {
-        false
-    }
+#[cfg(not(feature = "tracing"))]
+fn trace(_: &str, _: &str) -> bool {
+    false
 }

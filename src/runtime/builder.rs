@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, CounterConfig, FixedBatch};
+use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::slow_path::SlowPath;
-use crate::group::{Counter, Group, LimitError, Limits};
+use crate::group::{CounterKey, Group, LimitError, Limits};
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
 use crate::lifecycle::create;
 use crate::numa::config::{Numa, NumaConfig};
@@ -14,7 +14,7 @@ use crate::numa::{NodeId, Topology, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
-use crate::stat::{Stat, Unit};
+use crate::stat::{StatKey, Unit};
 use crate::state::name::beginning;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
@@ -78,8 +78,8 @@ pub enum BuildError {
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
     CounterName(String),
-    /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED),
-    /// or has been given before.
+    /// An item's name is empty, is that of one built in or [of the
+    /// ledger](crate::StatKey::RESERVED), or has been given before.
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.
     TooManyStats {
@@ -203,12 +203,11 @@ impl RuntimeBuilder {
     /// before, the max among them. A share has no meaning for a root, which has no siblings.
     ///
     /// ```
-    /// use memcg::expert::Inspect as _;
     /// use memcg::{Limit, Limits, Runtime};
     ///
     /// let limits = Limits::new().max(Limit::gib(2)).high(Limit::mib(1900)).pressure_levels(80, 95);
     /// let runtime = Runtime::builder().limits(limits).build()?;
-    /// assert_eq!((runtime.root().max(), runtime.root().high()), (2 << 30, 1900 << 20));
+    /// assert_eq!((runtime.root().max(), runtime.root().inspect().high()), (2 << 30, 1900 << 20));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -217,10 +216,9 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off.
+    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
     /// assert_eq!(runtime.root().usage(), 10);
@@ -231,11 +229,31 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether stocks adapt (default), or are always open and take whole batches.
+    ///
+    /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
+    /// batches of room at any level, room is 16; both grow with the number of threads above two. It
+    /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
+    /// each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again.
+    /// So a thread that charged little and sleeps leaves little behind. The kernel's stock is
+    /// always open and takes whole batches: figures of usage are round then, and a comparison with
+    /// the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the same.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+    /// let _held = runtime.root().charge(10)?;
+    /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.config.adaptive = adaptive;
+        self
+    }
+
     /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth
     /// of the root's max by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
@@ -258,8 +276,8 @@ impl RuntimeBuilder {
     /// Sets the barrier pair of charges and drains.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
@@ -295,11 +313,11 @@ impl RuntimeBuilder {
     ///
     /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors
     /// print amounts in this unit. Amounts and limits are numbers of the unit, and cost the same.
-    /// [`Counter`] says what such a counter does not do (reclaim, waiting, a high), and how large
-    /// its batch is.
+    /// [`CounterKey`] says what such a counter does not do (reclaim, waiting, a high), and how
+    /// large its batch is.
     ///
     /// ```
-    /// use memcg::{Counter, Limits, Runtime, Unit};
+    /// use memcg::{CounterKey, Limits, Runtime, Unit};
     ///
     /// let mut builder = Runtime::builder();
     /// let spill = builder.counter("spill", Unit::Bytes);
@@ -307,7 +325,7 @@ impl RuntimeBuilder {
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// acme.counter(descriptors)?.set_max(3)?;
-    /// let held = acme.charge_set(&[(Counter::MEMORY, 64), (spill, 1_000), (descriptors, 3)])?;
+    /// let held = acme.charge_set(&[(CounterKey::MEMORY, 64), (spill, 1_000), (descriptors, 3)])?;
     /// assert_eq!(held.each_ref().map(memcg::Charge::bytes), [64, 1_000, 3]);
     /// let refused = acme.charge_set(&[(descriptors, 1)]).unwrap_err();
     /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
@@ -316,17 +334,17 @@ impl RuntimeBuilder {
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn counter(&mut self, name: &str, unit: Unit) -> Counter {
+    pub fn counter(&mut self, name: &str, unit: Unit) -> CounterKey {
         let builder = Arc::make_mut(&mut self.items).builder;
         self.counters.push(CounterDecl {
             name: name.into(),
             builder,
             unit,
         });
-        Counter::new(self.counters.len(), builder)
+        CounterKey::new(self.counters.len(), builder)
     }
 
-    /// Declares an item of the statistics that every group has. [`Stat`] has the items that are
+    /// Declares an item of the statistics that every group has. [`StatKey`] has the items that are
     /// built in.
     ///
     /// ```
@@ -337,7 +355,7 @@ impl RuntimeBuilder {
     /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(rows), 1_000);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
+    pub fn stat(&mut self, name: &str, unit: Unit) -> StatKey {
         Arc::make_mut(&mut self.items).declare(name, unit, false)
     }
 
@@ -350,7 +368,7 @@ impl RuntimeBuilder {
     /// assert!(runtime.items().any(|item| item.stat == arena && item.per_node));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
+    pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> StatKey {
         Arc::make_mut(&mut self.items).declare(name, unit, true)
     }
 
@@ -361,7 +379,7 @@ impl RuntimeBuilder {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
-    /// runtime.root().stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
+    /// runtime.root().stat_add(memcg::StatKey::WORKINGSET_REFAULT, 1);
     /// assert_eq!(runtime.root().read(memcg::Freshness::Threshold).max_error(), 32);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -395,7 +413,7 @@ impl RuntimeBuilder {
     /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After
     /// that time it asks no further reclaimer, and a charge is refused if it does not fit. It asks
     /// at least one reclaimer, and interrupts none that runs. A charge that waited for [a
-    /// promise](crate::ReclaimContext::later) in vain has as much time again.
+    /// promise](crate::ReclaimContext::promise) in vain has as much time again.
     ///
     /// ```
     /// assert!(memcg::Runtime::builder().reclaim_time(std::time::Duration::from_millis(5)).build().is_ok());
@@ -411,11 +429,10 @@ impl RuntimeBuilder {
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new().high(1))?;
     /// let _held = acme.force_charge(1 << 30);
-    /// assert_eq!(acme.high_delay(1 << 20), std::time::Duration::from_millis(100));
+    /// assert_eq!(acme.inspect().high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
@@ -548,12 +565,5 @@ impl RuntimeBuilder {
             });
         }
         Ok(())
-    }
-}
-
-impl FixedBatch for RuntimeBuilder {
-    fn adaptive(mut self, adaptive: bool) -> Self {
-        self.config.adaptive = adaptive;
-        self
     }
 }

@@ -12,16 +12,16 @@ use crate::counter::idle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, Verdict, verify};
+use crate::counter::verify::{Known, VerifyReport, verify};
 use crate::group::{Group, GroupId, Snapshot};
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::own_bytes::{self, OwnBytes};
-use crate::page_counter::Counts;
+use crate::page_counter::TreeCounts;
 use crate::page_counter::reading::counts;
 use crate::pool::PoolTable;
 use crate::pressure::{incidents, started, victims};
 use crate::reclaim::excess;
-use crate::stat::Item;
+use crate::stat::StatItem;
 use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
@@ -50,7 +50,7 @@ const INCIDENTS_MAX: usize = 1 << 16;
 /// drop(runtime);
 /// assert!(!query.is_offline(), "a handle is left");
 /// drop(other);
-/// assert!(matches!(query.charge(1), Err(ChargeError::Offline { .. })));
+/// assert!(matches!(query.charge(1), Err(error) if error.is_offline()));
 /// assert_eq!(charge.group().live(), 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -142,7 +142,7 @@ impl Runtime {
     /// assert_eq!(runtime.verify().to_string(), "1 counter verified against the audited count: all add up");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn verify(&self) -> Verdict {
+    pub fn verify(&self) -> VerifyReport {
         let known = Known {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::children(counter),
@@ -153,7 +153,7 @@ impl Runtime {
             .first()
             .group()
             .map(|counter| verify(&self.owned.tree, counter, &known));
-        verdicts.reduce(Verdict::merge).unwrap_or_default()
+        verdicts.reduce(VerifyReport::merge).unwrap_or_default()
     }
 
     /// Returns every group that is online with its figures. It prints as a table. See
@@ -215,7 +215,7 @@ impl Runtime {
 
     /// Returns the items of the statistics: those built in, then those that the builder declared.
     /// See [`RuntimeBuilder::stat_per_node`] for an example.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    pub fn items(&self) -> impl Iterator<Item = StatItem<'_>> {
         stats::coordinator(self.owned.root.first()).items.iter()
     }
 
@@ -231,7 +231,7 @@ impl Runtime {
     /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it
     /// without this. What it changes is [`usage`](crate::Group::usage), and how often a limit has
     /// to drain. The stocks of threads stay open, and a thread that wakes up refills its own with
-    /// its next charge. A [central stock](crate::expert::CentralStock) that has not changed closes,
+    /// its next charge. A [central stock](crate::CentralStock) that has not changed closes,
     /// and its part of the budget is free. A thread that charges and uncharges the same amount,
     /// over and over, may look idle; it then refills once, in every third call at most.
     ///
@@ -338,7 +338,7 @@ impl Runtime {
     /// assert_eq!(runtime.counts().barriers, 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TreeCounts {
         counts(
             &self.owned.tree,
             group_tree::shared(&self.owned.tree).stats.counts.all(),
@@ -352,20 +352,19 @@ impl Runtime {
     }
 
     /// Keeps the last `most` refusals and victims from now on, for
-    /// [`incidents`](crate::expert::Inspect::incidents). 0, the default, keeps none. More than
+    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More than
     /// 65,536 are not kept.
     ///
     /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
     /// charges inside another call of this crate, it keeps no incident.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
     /// assert!(runtime.root().charge(101).is_err());
     /// runtime.keep_incidents(1);
     /// assert!(runtime.root().charge(102).is_err());
     /// assert!(runtime.root().charge(103).is_err());
-    /// let kept = runtime.root().incidents();
+    /// let kept = runtime.root().inspect().incidents();
     /// assert_eq!(kept.iter().map(|kept| (kept.number, kept.requested)).collect::<Vec<_>>(), [(2, 103)]);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -398,7 +397,7 @@ impl Runtime {
     /// and allocates.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::footprint::PoolAlign::Packed).build()?;
     /// let _query = runtime.root().create("q17", memcg::Limits::new())?;
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];
@@ -450,7 +449,7 @@ mod tests {
     use crate::Limits;
     use crate::counter::level::How;
     use crate::counter::slow_path::Lazily;
-    use crate::counter::verify::FaultKind;
+    use crate::counter::verify::VerifyFaultKind;
     use crate::counter::walk::walk;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
@@ -461,7 +460,7 @@ mod tests {
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme
-            .charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)])
+            .charge_set(&[(crate::CounterKey::MEMORY, 10), (spill, 20)])
             .unwrap();
         let counters: Vec<_> = acme.first().group().collect();
         let subtract =
@@ -476,8 +475,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                (Some("/acme"), FaultKind::Identity),
-                (Some("spill of /acme"), FaultKind::Identity)
+                (Some("/acme"), VerifyFaultKind::Identity),
+                (Some("spill of /acme"), VerifyFaultKind::Identity)
             ]
         );
         assert!(

@@ -2,7 +2,7 @@
 //! of each tier.
 
 use super::{BuildError, Runtime, RuntimeBuilder};
-use crate::group::Counter;
+use crate::group::CounterKey;
 use crate::hierarchy::group_tree;
 use crate::numa::config::Tier;
 use crate::numa::{NodeId, NodeOf, Topology};
@@ -65,7 +65,7 @@ impl RuntimeBuilder {
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
     /// ```
-    /// use memcg::kmem::{Bound, NodeId, Placement};
+    /// use memcg::kmem::{PrechargeBound, NodeId, Placement};
     ///
     /// let fast = NodeId::new(0);
     /// let slow = NodeId::new(1);
@@ -74,13 +74,13 @@ impl RuntimeBuilder {
     /// let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(toptier)?.set_max(100)?;
-    /// let _near = root.precharge(Bound::from(80).within(&[fast]))?.account(&Placement::on(fast, 80));
-    /// assert!(root.precharge(Bound::from(80).within(&[fast])).is_err());
-    /// let _far = root.precharge(Bound::from(80).within(&[slow]))?.account(&Placement::on(slow, 80));
+    /// let _near = root.precharge(PrechargeBound::from(80).within(&[fast]))?.account(&Placement::on(fast, 80));
+    /// assert!(root.precharge(PrechargeBound::from(80).within(&[fast])).is_err());
+    /// let _far = root.precharge(PrechargeBound::from(80).within(&[slow]))?.account(&Placement::on(slow, 80));
     /// assert_eq!((root.counter(toptier)?.live(), root.live()), (80, 160));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
+    pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> CounterKey {
         let counter = self.counter(name, Unit::Bytes);
         self.numa.tiers.push(Tier {
             counter: self.counters.len(),

@@ -61,19 +61,19 @@ impl fmt::Display for InUnit {
 /// count an event a thread looks up no name.
 ///
 /// ```
-/// use memcg::{Runtime, Stat, Unit};
+/// use memcg::{Runtime, StatKey, Unit};
 ///
 /// let mut builder = Runtime::builder();
 /// let rows = builder.stat("rows_scanned", Unit::Events);
 /// let runtime = builder.build()?;
 /// runtime.root().stat_add(rows, 1_000);
-/// runtime.root().stat_add(Stat::ANON, 4_096);
+/// runtime.root().stat_add(StatKey::ANON, 4_096);
 /// let now = runtime.root().read(memcg::Freshness::Exact);
-/// assert_eq!((now.get(rows), now.get(Stat::ANON)), (1_000, 4_096));
+/// assert_eq!((now.get(rows), now.get(StatKey::ANON)), (1_000, 4_096));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stat {
+pub struct StatKey {
     /// The builder that declared it; 0 for those built in.
     builder: u64,
     number: u8,
@@ -83,18 +83,18 @@ pub struct Stat {
 /// An item as a runtime has it.
 ///
 /// ```
-/// use memcg::{Stat, Unit};
+/// use memcg::{StatKey, Unit};
 ///
 /// let runtime = memcg::Runtime::builder().build()?;
-/// let anon = runtime.items().find(|item| item.stat == Stat::ANON).unwrap();
+/// let anon = runtime.items().find(|item| item.stat == StatKey::ANON).unwrap();
 /// assert_eq!((anon.name, anon.unit, anon.per_node), ("anon", Unit::Bytes, true));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Item<'a> {
+pub struct StatItem<'a> {
     /// Names the item where a thread adds to it.
-    pub stat: Stat,
+    pub stat: StatKey,
     /// Unique among the items of the runtime.
     pub name: &'a str,
     /// The item's unit.
@@ -112,7 +112,7 @@ pub(crate) const ITEMS_MAX: usize = 64;
 const LEDGER_BUILDER: u64 = u64::MAX;
 
 /// Names, units, and whether each counts memory that lies on nodes: in the order of the constants
-/// of [`Stat`].
+/// of [`StatKey`].
 const BUILT_IN: [(&str, Unit, bool); 11] = [
     ("anon", Unit::Bytes, true),
     ("file", Unit::Bytes, true),
@@ -127,75 +127,75 @@ const BUILT_IN: [(&str, Unit, bool); 11] = [
     ("stock_return", Unit::Events, false),
 ];
 
-impl Stat {
+impl StatKey {
     /// Working memory: heaps, hash tables, sort buffers.
-    pub const ANON: Stat = Stat::built_in(0);
+    pub const ANON: StatKey = StatKey::built_in(0);
     /// Cached data that can be read again.
-    pub const FILE: Stat = Stat::built_in(1);
+    pub const FILE: StatKey = StatKey::built_in(1);
     /// Cached data that must be written before it can be dropped.
-    pub const FILE_DIRTY: Stat = Stat::built_in(2);
+    pub const FILE_DIRTY: StatKey = StatKey::built_in(2);
     /// Cached data that is being written.
-    pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
+    pub const FILE_WRITEBACK: StatKey = StatKey::built_in(3);
     /// Memory for the service's own work: plans, sessions, metadata.
-    pub const KERNEL: Stat = Stat::built_in(4);
+    pub const KERNEL: StatKey = StatKey::built_in(4);
     /// Memory that has a copy for each processor.
-    pub const PERCPU: Stat = Stat::built_in(5);
+    pub const PERCPU: StatKey = StatKey::built_in(5);
     /// Small objects of pooled pages.
-    pub const SLAB: Stat = Stat::built_in(6);
+    pub const SLAB: StatKey = StatKey::built_in(6);
     /// Buffers of connections.
-    pub const SOCK: Stat = Stat::built_in(7);
+    pub const SOCK: StatKey = StatKey::built_in(7);
     /// Reads of data that had been evicted lately.
-    pub const WORKINGSET_REFAULT: Stat = Stat::built_in(8);
+    pub const WORKINGSET_REFAULT: StatKey = StatKey::built_in(8);
     /// Counted by the library: charges, to any counter of the group, that took a batch into their
     /// thread's stock.
-    pub const STOCK_REFILL: Stat = Stat::built_in(9);
+    pub const STOCK_REFILL: StatKey = StatKey::built_in(9);
     /// Counted by the library: uncharges that found their thread's stock full and gave a batch
     /// back.
-    pub const STOCK_RETURN: Stat = Stat::built_in(10);
+    pub const STOCK_RETURN: StatKey = StatKey::built_in(10);
     /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls
     /// have charged. Only exact reads and snapshots have these items, once an allocator has charged
     /// a group. No thread adds to them: an addition counts in
-    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
     /// [`Stats::max_error_of`](crate::figures::Stats::max_error_of) says how far each may be off.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
-    /// use memcg::{Freshness, Limits, Runtime, Stat};
+    /// use memcg::{Freshness, Limits, Runtime, StatKey};
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
     /// let charge = query.charge(100)?;
     /// let object = query.run(|| Owner::charge(30));
     /// let now = runtime.root().read(Freshness::Exact);
-    /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 30, 0));
-    /// assert_eq!((now.get(Stat::UNPAID), now.max_error_of(Stat::ALLOCATED)), (0, 0));
+    /// assert_eq!((now.get(StatKey::RESERVED), now.get(StatKey::ALLOCATED), now.local(StatKey::ALLOCATED)), (100, 30, 0));
+    /// assert_eq!((now.get(StatKey::UNPAID), now.max_error_of(StatKey::ALLOCATED)), (0, 0));
     /// # unsafe { object.uncharge(30) };
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub const RESERVED: Stat = Stat::of_ledger(0);
+    pub const RESERVED: StatKey = StatKey::of_ledger(0);
     /// Bytes of the objects that an allocator has handed out. See [`RESERVED`](Self::RESERVED).
-    pub const ALLOCATED: Stat = Stat::of_ledger(1);
+    pub const ALLOCATED: StatKey = StatKey::of_ledger(1);
     /// Bytes that are allocated beyond what is reserved, in groups that
     /// [cover](crate::Limits::cover_allocations). See [`RESERVED`](Self::RESERVED).
-    pub const UNPAID: Stat = Stat::of_ledger(2);
+    pub const UNPAID: StatKey = StatKey::of_ledger(2);
 
     /// The items of the ledger, in the order of their numbers.
-    pub(crate) const LEDGER: [(&'static str, Stat); 3] = [
-        ("reserved", Stat::RESERVED),
-        ("allocated", Stat::ALLOCATED),
-        ("unpaid", Stat::UNPAID),
+    pub(crate) const LEDGER: [(&'static str, StatKey); 3] = [
+        ("reserved", StatKey::RESERVED),
+        ("allocated", StatKey::ALLOCATED),
+        ("unpaid", StatKey::UNPAID),
     ];
 
-    const fn built_in(number: u8) -> Stat {
-        Stat {
+    const fn built_in(number: u8) -> StatKey {
+        StatKey {
             builder: 0,
             number,
             shift: BUILT_IN[number as usize].1.shift(),
         }
     }
 
-    const fn of_ledger(number: u8) -> Stat {
-        Stat {
+    const fn of_ledger(number: u8) -> StatKey {
+        StatKey {
             builder: LEDGER_BUILDER,
             number,
             shift: Unit::Bytes.shift(),
@@ -240,19 +240,19 @@ impl Stat {
     }
 }
 
-impl fmt::Debug for Stat {
+impl fmt::Debug for StatKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let built_in = BUILT_IN
             .get(self.number())
             .filter(|_| self.builder == 0)
             .map(|item| item.0);
-        let of_ledger = Stat::LEDGER
+        let of_ledger = StatKey::LEDGER
             .get(self.number())
             .filter(|_| self.is_of_ledger())
             .map(|item| item.0);
         match built_in.or(of_ledger) {
-            Some(name) => write!(f, "Stat({name})"),
-            None => write!(f, "Stat({} of builder {})", self.number, self.builder),
+            Some(name) => write!(f, "StatKey({name})"),
+            None => write!(f, "StatKey({} of builder {})", self.number, self.builder),
         }
     }
 }
@@ -269,14 +269,14 @@ pub(crate) struct Items {
     /// Distinguishes items that are declared here from those that are declared elsewhere. It is not
     /// 0.
     pub(crate) builder: u64,
-    items: Vec<(Stat, Cow<'static, str>, Unit, bool)>,
+    items: Vec<(StatKey, Cow<'static, str>, Unit, bool)>,
 }
 
 impl Default for Items {
     fn default() -> Self {
         let built_in = (0..).zip(BUILT_IN);
         let items = built_in
-            .map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on));
+            .map(|(number, (name, unit, on))| (StatKey::built_in(number), name.into(), unit, on));
         Items {
             builder: next_builder(),
             items: items.collect(),
@@ -296,10 +296,10 @@ impl Clone for Items {
 
 impl Items {
     /// Declares one more item.
-    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> Stat {
+    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> StatKey {
         // `build` refuses more items than there may be.
         let number = u8::try_from(self.len()).unwrap_or(u8::MAX);
-        let stat = Stat {
+        let stat = StatKey {
             builder: self.builder,
             number,
             shift: unit.shift(),
@@ -315,11 +315,11 @@ impl Items {
 
     /// The item of a number below [`len`](Self::len).
     #[inline]
-    pub(crate) fn stat(&self, number: usize) -> Stat {
+    pub(crate) fn stat(&self, number: usize) -> StatKey {
         self.items[number].0
     }
 
-    pub(crate) fn knows(&self, stat: Stat) -> bool {
+    pub(crate) fn knows(&self, stat: StatKey) -> bool {
         self.items
             .get(stat.number())
             .is_some_and(|item| item.0 == stat)
@@ -328,17 +328,17 @@ impl Items {
     /// The first declared name that is empty, or that an earlier item or one of the ledger has.
     pub(crate) fn bad_name(&self) -> Option<&str> {
         let names: Vec<&str> = self.iter().map(|item| item.name).collect();
-        let of_ledger = |name: &str| Stat::LEDGER.iter().any(|item| item.0 == name);
+        let of_ledger = |name: &str| StatKey::LEDGER.iter().any(|item| item.0 == name);
         let bad = |&at: &usize| {
             names[at].is_empty() || names[..at].contains(&names[at]) || of_ledger(names[at])
         };
         (BUILT_IN.len()..names.len()).find(bad).map(|at| names[at])
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = StatItem<'_>> {
         self.items
             .iter()
-            .map(|&(stat, ref name, unit, per_node)| Item {
+            .map(|&(stat, ref name, unit, per_node)| StatItem {
                 stat,
                 name,
                 unit,
@@ -354,10 +354,10 @@ mod tests {
     #[test]
     fn a_change_is_rounded_up_to_grains() {
         assert_eq!(
-            [0, 1, -1, 4_096, -4_097].map(|delta| Stat::ANON.grains(delta)),
+            [0, 1, -1, 4_096, -4_097].map(|delta| StatKey::ANON.grains(delta)),
             [0, 1, 1, 1, 2]
         );
-        assert_eq!(Stat::STOCK_REFILL.grains(i64::MIN), 1 << 63);
-        assert_eq!(Stat::ANON.grains(i64::MIN), 1 << 51);
+        assert_eq!(StatKey::STOCK_REFILL.grains(i64::MIN), 1 << 63);
+        assert_eq!(StatKey::ANON.grains(i64::MIN), 1 << 51);
     }
 }

@@ -24,5 +24,5 @@ mod rows;
 mod tables;
 pub(crate) mod visits;
 
-pub use item::{Item, Stat, Unit};
+pub use item::{StatItem, StatKey, Unit};
 pub use reading::Stats;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
-use super::item::Stat;
+use super::item::StatKey;
 use super::rows::ChangedGroup;
 use super::visits::ReadCadence;
 use crate::numa::NodeId;
@@ -305,7 +305,7 @@ impl PublishedStats {
     /// Adds to the figures of the group and of all above it, for a thread that has no cells and can
     /// make none. It goes from the root down, as a flush does. It allocates nothing, so it finds
     /// each level from below.
-    pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
+    pub(crate) fn publish_one(&self, stat: StatKey, delta: i64) {
         let depth = self.path_to_root().count();
         // Mutation: e22-nested-account-from-below
         for above in (0..depth).rev() {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::item::{Items, Stat};
+use super::item::{Items, StatKey};
 use super::published::PublishedStats;
 
 /// The most that a read of statistics may miss of all that was written before the call, and the
@@ -12,14 +12,14 @@ use super::published::PublishedStats;
 /// is.
 ///
 /// ```
-/// use memcg::{Freshness, Runtime, Stat};
+/// use memcg::{Freshness, Runtime, StatKey};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-/// query.stat_add(Stat::WORKINGSET_REFAULT, 10);
+/// query.stat_add(StatKey::WORKINGSET_REFAULT, 10);
 /// let [stale, exact] = [Freshness::Stale, Freshness::Exact].map(|how| runtime.root().read(how));
 /// assert_eq!((stale.max_error(), exact.max_error()), (512, 0));
-/// assert_eq!(exact.get(Stat::WORKINGSET_REFAULT), 10);
+/// assert_eq!(exact.get(StatKey::WORKINGSET_REFAULT), 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,21 +64,21 @@ pub enum Freshness {
 const COMMON: usize = 6;
 
 /// The statistics of a group at one reading: of its subtree and of the group alone. All items that
-/// threads add to have the same error bound, and those of the [ledger](Stat::RESERVED) one of their
-/// own.
+/// threads add to have the same error bound, and those of the [ledger](StatKey::RESERVED) one of
+/// their own.
 ///
 /// A read visits items one after the other, and the threads of each item too. So an item that
 /// several threads move up and down meanwhile may have a value here that it never had. An
 /// [exact](Freshness::Exact) read says by how much such a value may be off.
 ///
 /// ```
-/// use memcg::{Limits, Stat};
+/// use memcg::{Limits, StatKey};
 ///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// query.stat_add(Stat::ANON, 4_096);
+/// query.stat_add(StatKey::ANON, 4_096);
 /// let now = runtime.root().read(memcg::Freshness::Exact);
-/// assert_eq!((now.get(Stat::ANON), now.local(Stat::ANON), now.max_error()), (4_096, 0, 0));
+/// assert_eq!((now.get(StatKey::ANON), now.local(StatKey::ANON), now.max_error()), (4_096, 0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct Stats {
     ledger_error: u64,
     /// The figures of the items that have been written, of the subtree and of the group alone. All
     /// others are 0.
-    figures: SmallVec<[(Stat, [i64; 2]); COMMON]>,
+    figures: SmallVec<[(StatKey, [i64; 2]); COMMON]>,
 }
 
 impl Stats {
@@ -124,7 +124,7 @@ impl Stats {
     /// many bytes at most.
     pub(crate) fn with_ledger(
         mut self,
-        items: impl Iterator<Item = (Stat, [u64; 2])>,
+        items: impl Iterator<Item = (StatKey, [u64; 2])>,
         error: u64,
     ) -> Stats {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -140,7 +140,7 @@ impl Stats {
         self.figures.is_empty()
     }
 
-    fn figures(&self, stat: Stat) -> [i64; 2] {
+    fn figures(&self, stat: StatKey) -> [i64; 2] {
         self.figures
             .iter()
             .find(|(of, _)| *of == stat)
@@ -150,12 +150,12 @@ impl Stats {
     /// Returns an item of the group and all groups below it, with what groups added that are
     /// offline by now. 0 for an item of another runtime. A gauge that several threads move may read
     /// below 0, where the figure has one thread's fall and not another's rise.
-    pub fn get(&self, stat: Stat) -> i64 {
+    pub fn get(&self, stat: StatKey) -> i64 {
         self.figures(stat)[0]
     }
 
     /// Returns an item of the group alone: what threads added to it, and not to a group below.
-    pub fn local(&self, stat: Stat) -> i64 {
+    pub fn local(&self, stat: StatKey) -> i64 {
         self.figures(stat)[1]
     }
 
@@ -167,7 +167,7 @@ impl Stats {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 10);
+    /// root.stat_add(memcg::StatKey::WORKINGSET_REFAULT, 10);
     /// assert_eq!(root.read(memcg::Freshness::Stale).max_error(), 512, "one thread has written, and may have written half a batch");
     /// assert_eq!(root.read(memcg::Freshness::Exact).max_error(), 0);
     /// ```
@@ -176,16 +176,16 @@ impl Stats {
     }
 
     /// Returns [`max_error`](Self::max_error) in the unit of an item. For an item of the
-    /// [ledger](Stat::RESERVED) it is [`Ledger::max_error`](crate::figures::Ledger::max_error), or
-    /// `u64::MAX` where the read has no such items.
+    /// [ledger](StatKey::RESERVED) it is [`Ledger::max_error`](crate::figures::Ledger::max_error),
+    /// or `u64::MAX` where the read has no such items.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::ANON, 1);
-    /// assert_eq!(root.read(memcg::Freshness::Stale).max_error_of(memcg::Stat::ANON), 512 * 4_096);
+    /// root.stat_add(memcg::StatKey::ANON, 1);
+    /// assert_eq!(root.read(memcg::Freshness::Stale).max_error_of(memcg::StatKey::ANON), 512 * 4_096);
     /// ```
-    pub fn max_error_of(&self, stat: Stat) -> u64 {
+    pub fn max_error_of(&self, stat: StatKey) -> u64 {
         if stat.is_of_ledger() {
             self.ledger_error
         } else {

@@ -126,6 +126,9 @@ pub(crate) struct EventCounts {
     pub(crate) local: EventTally,
     pub(crate) below: EventTally,
     pub(crate) stalls: StallsPlace,
+    /// Until then, in nanoseconds since the tree was made, no credit is counted for the group's
+    /// pressure level: see `pressure::pressure_levels`.
+    pub(crate) credit_pause: AtomicU64,
     /// The object's number in its pool.
     pub(crate) number: u32,
 }

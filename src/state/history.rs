@@ -4,27 +4,33 @@ use std::time::{Duration, Instant};
 
 use crate::sync::lock::{Lock, Rank};
 
-/// The most rounds that spare a reclaimer which freed nothing: 1, 3, 7 … 63.
-const SPARED_MAX: u32 = 63;
+/// A reclaimer that freed nothing is believed for so many times as long as the lap took until it
+/// said so: no round asks it meanwhile, not even before a refusal. One whose call takes a
+/// microsecond is asked again by the next charge. Where it takes long to ask all, as with 10,000
+/// of them (all of them take 2 ms), refusals one after the other do not ask all of them each time.
+const BELIEVED: u32 = 8;
 
-/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is
-/// left: once six fruitless calls in a row have earned it the longest pause.
-const LAST_EVERY: u32 = 8;
+/// It is believed for no longer, however slow it is: what it said is true for a few milliseconds.
+/// As long as 10,000 of them need to be asked twice: with less, the first ones would be asked again
+/// while the last ones are.
+const BELIEVED_MAX: Duration = Duration::from_millis(4);
+
+/// After that it is asked where nothing else is left. A round asks the others before it for so
+/// long, and each time that it frees nothing for twice as long as before.
+const LEFT_TO_THE_END_MIN: Duration = Duration::from_millis(1);
+const LEFT_TO_THE_END_MAX: Duration = Duration::from_millis(64);
 
 /// Apart from the reclaimer's registration, because promises outlive that.
 pub(crate) struct History(Lock<Remembered>);
 
 #[derive(Default)]
 struct Remembered {
-    /// The round that looked at it last, whether that round spares it, and whether it has freed
-    /// nothing in it.
-    round: u64,
-    spared: bool,
-    failed: bool,
-    /// The rounds that still spare it, the rounds that the last fruitless call earned it, and the
-    /// usage of its group then.
-    to_spare: u32,
-    last_spared: u32,
+    /// The round in which it has freed nothing last.
+    failed_in: u64,
+    said: Option<Said>,
+    /// Times in a row that it has freed nothing.
+    times: u32,
+    /// The usage of its group when it did, or when it promised.
     held: u64,
     /// Promises that are open, their bytes, and when the first was made.
     promises: u32,
@@ -34,13 +40,22 @@ struct Remembered {
     since: Option<Instant>,
 }
 
+/// It has freed nothing.
+#[derive(Clone, Copy)]
+struct Said {
+    believed_until: Instant,
+    left_until: Instant,
+}
+
 /// The answer that a round can expect of a reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Ask.
     Ready,
-    /// It freed nothing lately. `unless_last`: the round asks it where nothing else is left.
-    Spared { unless_last: bool },
+    /// It has nothing.
+    Spared,
+    /// It freed nothing lately: the round asks it where nothing else is left.
+    Last,
     /// It has promised and has not reported yet.
     Owes,
 }
@@ -50,69 +65,41 @@ impl History {
         History(Lock::new(Rank::Bookkeeping, Remembered::default()))
     }
 
-    /// Returns the standing of the reclaimer in a round; its group holds `usage`. One that owes for
-    /// longer than `patience` counts as having freed nothing. A round spares none whose group has
-    /// grown: there may be something now.
-    pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
-        let mut remembered = self.0.lock();
-        if remembered.promises > 0 {
-            let late = remembered
-                .since
-                .is_some_and(|since| since.elapsed() > patience);
-            return if late {
-                Standing::Spared { unless_last: false }
-            } else {
-                Standing::Owes
-            };
-        }
-        if remembered.round != round {
-            remembered.round = round;
-            remembered.failed = false;
-            remembered.spared = remembered.to_spare > 0 && usage <= remembered.held;
-            remembered.to_spare = remembered.to_spare.saturating_sub(1);
-        }
-        if remembered.spared {
-            // One that never frees anything is asked once in a while, where nothing else is left.
-            let gone_by = SPARED_MAX - remembered.to_spare.min(SPARED_MAX);
-            let once_in_a_while =
-                remembered.last_spared < SPARED_MAX || gone_by.is_multiple_of(LAST_EVERY);
-            Standing::Spared {
-                unless_last: !remembered.failed && once_in_a_while,
-            }
-        } else {
-            Standing::Ready
-        }
-    }
-
-    /// Returns its standing before a charge that never blocks has it begin: as in
-    /// [`standing`](Self::standing), and no round counts.
-    pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
+    /// Returns the standing of the reclaimer in a round at that time; its group holds `usage`. One
+    /// that owes for longer than `patience` counts as having freed nothing. A round spares none
+    /// whose group has grown: there may be something now.
+    pub(crate) fn standing(
+        &self,
+        round: u64,
+        now: Instant,
+        usage: u64,
+        patience: Duration,
+    ) -> Standing {
         let remembered = self.0.lock();
-        let late = remembered
-            .since
-            .is_some_and(|since| since.elapsed() > patience);
-        match remembered.promises {
-            0 if remembered.to_spare == 0 || usage > remembered.held => Standing::Ready,
-            1.. if !late => Standing::Owes,
-            _ => Standing::Spared { unless_last: false },
+        if remembered.promises == 0 && remembered.failed_in == round {
+            return Standing::Spared;
         }
+        remembered.standing(now, usage, patience)
     }
 
-    /// If it freed nothing while its group held `usage`, the rest of the round and the next ones
-    /// spare it.
-    pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
+    /// Returns its standing before a charge that never blocks has it begin.
+    pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
+        self.0.lock().standing(Instant::now(), usage, patience)
+    }
+
+    /// If it freed nothing while its group held `usage`, the rest of the round spares it. Its lap
+    /// `took` so long until now.
+    pub(crate) fn judge(
+        &self,
+        fruitful: bool,
+        usage: u64,
+        round: u64,
+        took: Duration,
+        now: Instant,
+    ) {
         let mut remembered = self.0.lock();
-        if fruitful {
-            remembered.last_spared = 0;
-            remembered.to_spare = 0;
-            remembered.spared = false;
-        } else if remembered.promises == 0 {
-            let spare = (2 * remembered.last_spared + 1).min(SPARED_MAX);
-            remembered.last_spared = spare;
-            remembered.to_spare = spare;
-            remembered.held = usage;
-            remembered.spared = true;
-            remembered.failed = true;
+        if remembered.note(fruitful, usage, now, took) {
+            remembered.failed_in = round;
         }
     }
 
@@ -134,8 +121,8 @@ impl History {
             remembered.since = None;
         }
         let held = remembered.held;
-        drop(remembered);
-        self.judge(freed > 0, held);
+        // A promise has cost a wait: it is believed for as long as any.
+        remembered.note(freed > 0, held, Instant::now(), BELIEVED_MAX);
     }
 
     /// All bytes that it has ever promised, reported or not; wraps.
@@ -145,5 +132,94 @@ impl History {
 
     pub(crate) fn owed(&self) -> u64 {
         self.0.lock().owed
+    }
+}
+
+impl Remembered {
+    fn standing(&self, now: Instant, usage: u64, patience: Duration) -> Standing {
+        if self.promises > 0 {
+            let is_late = self
+                .since
+                .is_some_and(|since| now.saturating_duration_since(since) > patience);
+            return if is_late {
+                Standing::Spared
+            } else {
+                Standing::Owes
+            };
+        }
+        match self.said {
+            Some(said) if usage <= self.held && now < said.believed_until => Standing::Spared,
+            Some(said) if usage <= self.held && now < said.left_until => Standing::Last,
+            _ => Standing::Ready,
+        }
+    }
+
+    /// True: it has freed nothing.
+    fn note(&mut self, fruitful: bool, usage: u64, now: Instant, took: Duration) -> bool {
+        if fruitful {
+            (self.said, self.times) = (None, 0);
+        } else if self.promises == 0 {
+            let left = LEFT_TO_THE_END_MIN.saturating_mul(1 << self.times.min(16));
+            self.times += 1;
+            self.held = usage;
+            self.said = Some(Said {
+                believed_until: now + took.saturating_mul(BELIEVED).min(BELIEVED_MAX),
+                left_until: now + left.min(LEFT_TO_THE_END_MAX),
+            });
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// What it said is true for a time, by how long it took to say so, whatever the number of rounds.
+    #[test]
+    fn what_it_said_is_true_for_a_time() {
+        let (history, begun) = (History::new(), Instant::now());
+        let standing = |at: Instant| history.standing(99, at, 100, MS);
+        assert_eq!(standing(begun), Standing::Ready);
+        for (took, believed) in [
+            (Duration::from_micros(1), Duration::from_micros(8)),
+            (Duration::from_micros(100), Duration::from_micros(800)),
+            (MS, 4 * MS),
+            (100 * MS, 4 * MS),
+        ] {
+            let ended = begun + took;
+            for round in 1..20 {
+                history.judge(false, 100, round, took, ended);
+                assert_eq!(standing(ended), Standing::Spared);
+                assert_eq!(
+                    standing(ended + believed - Duration::from_nanos(1)),
+                    Standing::Spared
+                );
+                assert_ne!(standing(ended + believed), Standing::Spared, "{took:?}");
+            }
+            let grown = history.standing(99, ended, 101, MS);
+            assert_eq!(grown, Standing::Ready, "there may be something now");
+            history.judge(true, 100, 20, took, ended);
+            assert_eq!(standing(ended), Standing::Ready);
+        }
+    }
+
+    /// Each time in a row that it frees nothing, others are asked before it for longer, up to a
+    /// bound; once in a round.
+    #[test]
+    fn left_to_the_end_for_longer_each_time() {
+        let (history, begun) = (History::new(), Instant::now());
+        for (round, left) in [1, 2, 4, 8, 16, 32, 64, 64, 64].into_iter().enumerate() {
+            let round = round as u64;
+            history.judge(false, 100, round, Duration::ZERO, begun);
+            let standing = |round, at| history.standing(round, at, 100, MS);
+            assert_eq!(standing(round, begun + 70 * MS), Standing::Spared);
+            let end = begun + left * MS;
+            assert_eq!(standing(99, end - Duration::from_nanos(1)), Standing::Last);
+            assert_eq!(standing(99, end), Standing::Ready, "{left} ms");
+        }
     }
 }

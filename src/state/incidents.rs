@@ -8,7 +8,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicBool;
 
 /// A charge that was refused, or a group that was cancelled: see
-/// [`incidents`](crate::expert::Inspect::incidents).
+/// [`incidents`](crate::inspect::GroupInspector::incidents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {

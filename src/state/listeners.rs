@@ -24,14 +24,14 @@ use crate::thread::foreign::Foreign;
 /// let _held = acme.force_charge(130);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Happened {
+pub struct EventInfo {
     pub(crate) group: KeptHeader,
     pub(crate) event: Event,
     pub(crate) count: u64,
     pub(crate) times: u64,
 }
 
-impl Happened {
+impl EventInfo {
     /// Returns the event.
     pub fn event(&self) -> Event {
         self.event
@@ -49,7 +49,7 @@ impl Happened {
     }
 }
 
-debug_figures!(Happened, |happened| event: happened.event, count: happened.count, times: happened.times);
+debug_figures!(EventInfo, |happened| event: happened.event, count: happened.count, times: happened.times);
 
 /// The listeners of a tree, by the key of their counter.
 #[derive(Default)]
@@ -69,5 +69,5 @@ pub(crate) struct Listener {
 
 pub(crate) enum Target {
     Waker(Option<Foreign<Waker>>),
-    Callback(Arc<Callback<Happened>>),
+    Callback(Arc<Callback<EventInfo>>),
 }

@@ -1,6 +1,7 @@
 //! Victims: for a group its policy and marks, for a tree its cancel hooks and the victims that
 //! charges wait for.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -149,7 +150,7 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 /// those of one look.
 ///
 /// ```
-/// use memcg::expert::OomCandidate;
+/// use memcg::OomCandidate;
 ///
 /// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
 /// fn order(candidates: &[OomCandidate]) -> Option<usize> {
@@ -207,17 +208,17 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 ///     assert_eq!((why.wanted(), why.overrun()), (20, 60));
 /// });
 /// let _held = hog.charge(90)?;
-/// assert!(matches!(hog.charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
+/// assert!(matches!(hog.charge(20), Err(error) if error.is_cancelled()), "it is the one that goes");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Cancel {
+pub struct CancelInfo {
     pub(crate) group: KeptHeader,
     pub(crate) domain: KeptHeader,
     pub(crate) wanted: u64,
     pub(crate) overrun: u64,
 }
 
-impl Cancel {
+impl CancelInfo {
     /// Bytes of the charge that does not fit, or that are above a max which was lowered.
     pub fn wanted(&self) -> u64 {
         self.wanted
@@ -230,7 +231,7 @@ impl Cancel {
     }
 }
 
-debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
+debug_figures!(CancelInfo, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
 pub(crate) const TOGETHER: u16 = 1;
@@ -314,7 +315,10 @@ impl OomMarks {
 
 #[derive(Default)]
 pub(crate) struct Oom {
-    pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,
+    /// In the order in which they came, each with a number.
+    pub(crate) hooks: BTreeMap<u64, Arc<Callback<CancelInfo>>>,
+    /// Hooks that there were.
+    pub(crate) numbers: u64,
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by
     /// now.

@@ -90,6 +90,8 @@ pub(crate) struct Ring<M> {
     pub(crate) asked: u64,
     /// Calls here and below that freed something.
     pub(crate) fruitful: u64,
+    /// That number when a round for this group last came to nothing.
+    pub(crate) barren: u64,
     /// Rounds under way for this group, and for groups below.
     pub(crate) rounds: i32,
     pub(crate) rounds_below: i32,
@@ -108,6 +110,7 @@ impl<M> Ring<M> {
         moment: Moment::NONE,
         asked: 0,
         fruitful: 0,
+        barren: u64::MAX,
         rounds: 0,
         rounds_below: 0,
     };

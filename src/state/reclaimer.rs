@@ -13,8 +13,8 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 ///
 /// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held;
 /// by several threads at once if need be. It may use the whole crate; only its charges are refused
-/// at once where they do not fit, with [`ChargeError::InReclaim`](crate::ChargeError::InReclaim),
-/// and [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
+/// at once where they do not fit ([`is_in_reclaim`](crate::ChargeError::is_in_reclaim)), and
+/// [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
 ///
 /// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you
 /// lock, as here; then the reclaimer may lock. Where some thread does charge under the lock, the
@@ -31,7 +31,7 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// caught.
 ///
 /// ```
-/// use memcg::{Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{Charge, Limits, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::{Arc, Mutex};
 ///
 /// struct Cache(Mutex<Vec<Charge>>);
@@ -52,7 +52,7 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let [tenant, query] = ["tenant", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
 /// let cache = Arc::new(Cache(Mutex::new(Vec::new())));
-/// let _registration = tenant.register_reclaimer(cache.clone(), Priority::NORMAL);
+/// let _registration = tenant.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
 /// for _ in 0..10 {
 ///     let charge = tenant.charge(10)?;
 ///     cache.0.lock().unwrap().push(charge);
@@ -68,18 +68,19 @@ pub trait Reclaim: Send + Sync {
     /// is believed as far as it shows: in what this thread uncharged meanwhile, or in the usage of
     /// the group under pressure.
     ///
-    /// A reclaimer that frees nothing is passed over in the next round, and in the next 3, 7 … 63
-    /// if that goes on, while its group does not grow. Where nothing else is left a round asks it
-    /// all the same; after six fruitless calls in a row only each eighth round does.
+    /// After a reclaimer that frees nothing others are asked before it, as long as its group does
+    /// not grow: for 1 ms, then 2, 4 … 64 ms if that goes on. What it said is true for a time: a
+    /// charge that would be refused asks it all the same, unless it has said so within the last
+    /// 4 ms, and within eight times as long as it took to find out.
     ///
-    /// Memory that takes time to free: see [`ReclaimContext::later`].
+    /// Memory that takes time to free: see [`ReclaimContext::promise`].
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;
 
     /// Begins to free about `want` bytes on a thread of its own, for a charge that never blocks
     /// ([`OnFull::Start`](crate::OnFull::Start)). Called on the thread of that charge, before
     /// the charge is refused. It must not block: it waits for no lock and no thread.
     ///
-    /// A reclaimer that begins takes [`ReclaimContext::later`] and hands it to that thread, which
+    /// A reclaimer that begins takes [`ReclaimContext::promise`] and hands it to that thread, which
     /// frees and reports. Until then no thread asks it. Where promises cover what is missing no
     /// other reclaimer is asked for this charge, and no group is cancelled. A promise counts for
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
@@ -89,14 +90,14 @@ pub trait Reclaim: Send + Sync {
     /// charge. A panic is caught, and reported as one of `reclaim`.
     ///
     /// ```
-    /// use memcg::{Bytes, Charge, ChargeError, Later, Limit, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use memcg::{Bytes, Charge, ChargeError, ReclaimPromise, Limit, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     /// use std::sync::{Arc, Mutex, mpsc};
     /// use std::time::Duration;
     ///
     /// /// A cache with a thread that evicts.
     /// struct Cache {
     ///     held: Arc<Mutex<Charge>>,
-    ///     evictor: mpsc::Sender<Later>,
+    ///     evictor: mpsc::Sender<ReclaimPromise>,
     /// }
     ///
     /// impl Reclaim for Cache {
@@ -104,14 +105,14 @@ pub trait Reclaim: Send + Sync {
     ///         self.held.lock().unwrap().shrink(Bytes(want))
     ///     }
     ///     fn start(&self, _want: u64, context: &ReclaimContext<'_>) {
-    ///         let _ = self.evictor.send(context.later()); // an unbounded channel does not block
+    ///         let _ = self.evictor.send(context.promise()); // an unbounded channel does not block
     ///     }
     /// }
     ///
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let held = Arc::new(Mutex::new(root.charge(80)?));
-    /// let (evictor, asked) = mpsc::channel::<Later>();
+    /// let (evictor, asked) = mpsc::channel::<ReclaimPromise>();
     /// let evicts = Arc::clone(&held);
     /// let thread = std::thread::spawn(move || {
     ///     for later in asked {
@@ -119,10 +120,10 @@ pub trait Reclaim: Send + Sync {
     ///         later.report(freed);
     ///     }
     /// });
-    /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), Priority::NORMAL);
+    /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), ReclaimPriority::NORMAL);
     /// let charge = loop {
     ///     match root.charge_with(30, OnFull::Start) {
-    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         Err(error) if error.is_would_block() => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }
     /// };
@@ -150,32 +151,32 @@ pub trait Reclaim: Send + Sync {
 /// Between groups the limits decide.
 ///
 /// ```
-/// use memcg::Priority;
+/// use memcg::ReclaimPriority;
 ///
-/// assert!(Priority::LOW < Priority::NORMAL && Priority::NORMAL < Priority::HIGH);
-/// assert!(Priority::new(100) < Priority::NORMAL);
+/// assert!(ReclaimPriority::LOW < ReclaimPriority::NORMAL && ReclaimPriority::NORMAL < ReclaimPriority::HIGH);
+/// assert!(ReclaimPriority::new(100) < ReclaimPriority::NORMAL);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Priority(u8);
+pub struct ReclaimPriority(u8);
 
-impl Priority {
+impl ReclaimPriority {
     /// Asked first: what is cheap to make again.
-    pub const LOW: Priority = Priority(64);
+    pub const LOW: ReclaimPriority = ReclaimPriority(64);
     /// For most.
-    pub const NORMAL: Priority = Priority(128);
+    pub const NORMAL: ReclaimPriority = ReclaimPriority(128);
     /// Asked last.
-    pub const HIGH: Priority = Priority(192);
+    pub const HIGH: ReclaimPriority = ReclaimPriority(192);
 
     /// Any other, from 0, asked before all, to 255.
-    pub const fn new(priority: u8) -> Priority {
-        Priority(priority)
+    pub const fn new(priority: u8) -> ReclaimPriority {
+        ReclaimPriority(priority)
     }
 }
 
 /// A registered reclaimer.
 pub(crate) struct Reclaimer {
     code: Foreign<Arc<dyn Reclaim>>,
-    pub(crate) priority: Priority,
+    pub(crate) priority: ReclaimPriority,
     /// The list that it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) ring: AtomicU32,
     pub(crate) calls: Calls,
@@ -183,7 +184,7 @@ pub(crate) struct Reclaimer {
 }
 
 impl Reclaimer {
-    pub(crate) fn new(code: Arc<dyn Reclaim>, priority: Priority) -> Arc<Reclaimer> {
+    pub(crate) fn new(code: Arc<dyn Reclaim>, priority: ReclaimPriority) -> Arc<Reclaimer> {
         Arc::new(Reclaimer {
             code: Foreign::new(code),
             priority,
@@ -272,7 +273,7 @@ pub enum ReclaimPass {
 /// [`group`](Self::group) and [`target`](Self::target).
 ///
 /// ```
-/// use memcg::{Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Runtime};
+/// use memcg::{Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Empty;
@@ -287,7 +288,7 @@ pub enum ReclaimPass {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let cache = runtime.root().create("cache", Limits::new())?;
-/// let _registration = cache.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
+/// let _registration = cache.register_reclaimer(Arc::new(Empty), ReclaimPriority::NORMAL);
 /// let _held = cache.charge(10)?;
 /// assert_eq!(runtime.root().reclaim(10)?.freed, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -324,19 +325,19 @@ impl ReclaimContext<'_> {
     }
 
     /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once,
-    /// if anything, and [report](Later::report) the rest.
+    /// if anything, and [report](ReclaimPromise::report) the rest.
     ///
     /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft
     /// limit owes memory, for at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups
     /// that are not are left alone.
     ///
     /// ```
-    /// # use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use memcg::{Charge, ReclaimPromise, Limits, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     /// # use std::sync::{Arc, mpsc};
-    /// struct WritesBack(mpsc::Sender<Later>);
+    /// struct WritesBack(mpsc::Sender<ReclaimPromise>);
     /// impl Reclaim for WritesBack {
     ///     fn reclaim(&self, _want: u64, context: &ReclaimContext<'_>) -> u64 {
-    ///         let _ = self.0.send(context.later());
+    ///         let _ = self.0.send(context.promise());
     ///         0
     ///     }
     /// }
@@ -344,7 +345,7 @@ impl ReclaimContext<'_> {
     /// let runtime = Runtime::builder().build()?;
     /// let dirty = runtime.root().create("dirty", Limits::new())?;
     /// let (asked, to_write) = mpsc::channel();
-    /// let _registration = dirty.register_reclaimer(Arc::new(WritesBack(asked)), Priority::NORMAL);
+    /// let _registration = dirty.register_reclaimer(Arc::new(WritesBack(asked)), ReclaimPriority::NORMAL);
     /// let page = dirty.charge(4_096)?;
     /// assert_eq!(runtime.root().reclaim(4_096)?.pending, 4_096);
     /// let later = to_write.recv()?; // another thread's work
@@ -352,9 +353,9 @@ impl ReclaimContext<'_> {
     /// later.report(4_096);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn later(&self) -> Later {
+    pub fn promise(&self) -> ReclaimPromise {
         self.history.promise(self.want, self.usage);
-        Later {
+        ReclaimPromise {
             history: Arc::clone(self.history),
             want: self.want,
             freed: 0,
@@ -367,13 +368,13 @@ impl ReclaimContext<'_> {
 /// ```
 /// use std::sync::{Arc, mpsc};
 ///
-/// use memcg::{Bytes, Charge, Later, Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{Bytes, Charge, ReclaimPromise, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 ///
 /// /// A cache whose own thread evicts: the charging thread only tells it.
-/// struct Cache(mpsc::Sender<(u64, Later)>);
+/// struct Cache(mpsc::Sender<(u64, ReclaimPromise)>);
 /// impl Reclaim for Cache {
 ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-///         let _ = self.0.send((want, context.later()));
+///         let _ = self.0.send((want, context.promise()));
 ///         0
 ///     }
 /// }
@@ -381,7 +382,7 @@ impl ReclaimContext<'_> {
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let mut held: Charge = runtime.root().charge(90)?;
 /// let (cache, asked) = mpsc::channel();
-/// let registration = runtime.root().register_reclaimer(Arc::new(Cache(cache)), Priority::NORMAL);
+/// let registration = runtime.root().register_reclaimer(Arc::new(Cache(cache)), ReclaimPriority::NORMAL);
 /// let evicts = std::thread::spawn(move || {
 ///     for (want, later) in asked {
 ///         later.report(held.shrink(Bytes(want)));
@@ -393,13 +394,13 @@ impl ReclaimContext<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, it has freed nothing"]
-pub struct Later {
+pub struct ReclaimPromise {
     history: Arc<History>,
     want: u64,
     freed: u64,
 }
 
-impl Later {
+impl ReclaimPromise {
     /// Bytes that were wanted.
     pub fn want(&self) -> u64 {
         self.want
@@ -411,10 +412,10 @@ impl Later {
     }
 }
 
-impl Drop for Later {
+impl Drop for ReclaimPromise {
     fn drop(&mut self) {
         self.history.report(self.freed);
     }
 }
 
-debug_figures!(Later, |later| want: later.want);
+debug_figures!(ReclaimPromise, |later| want: later.want);

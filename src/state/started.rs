@@ -1,18 +1,19 @@
 //! The work of a tree's threads for charges: jobs at levels, service of levels, calls of listeners.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
 use crate::thread::helper::Helper;
+use crate::thread::nested_wakers::DueWakers;
 
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
     /// Levels whose usage has passed a mark.
-    pub(crate) background: Vec<Background>,
+    pub(crate) background: Levels,
     /// The last turn was one of those.
     pub(crate) was_background: bool,
     /// Services of levels that charges which call no foreign code have scheduled.
@@ -45,10 +46,16 @@ pub(crate) struct Job {
     pub(crate) importance: u8,
     /// The largest of them that the level has refused; 0 where it has refused none.
     pub(crate) bytes: u64,
+    /// Charges of tasks wait in the line of the level, and ask no reclaimers themselves.
+    pub(crate) in_line: bool,
     /// Reclaimers have promised what that charge lacks.
     pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
+    /// One of those charges has not counted [`Event::High`](crate::Event::High) itself.
+    pub(crate) counts_high: bool,
+    /// Tasks that are delayed above that high, and look again once the level is reclaimed.
+    pub(crate) wakers: DueWakers,
 }
 
 /// A level that a thread reclaims in the background. It may be gone: nothing but its generation is
@@ -62,6 +69,53 @@ pub(crate) struct Background {
     pub(crate) pause: Duration,
     /// Rounds since usage has last fallen: what reclaimers say they have freed may be a lie.
     pub(crate) unseen: usize,
+}
+
+/// The levels that are reclaimed in the background, each once. What is done for one of them costs a
+/// look-up, however many there are.
+#[derive(Default)]
+pub(crate) struct Levels {
+    by_key: BTreeMap<u64, Background>,
+    /// The keys, by when each has its turn.
+    turns: BTreeSet<(Instant, u64)>,
+}
+
+impl Levels {
+    pub(crate) fn add(&mut self, job: Background) {
+        let key = job.level.object.key();
+        if let Some(listed) = self.by_key.get(&key) {
+            if listed.level == job.level {
+                return;
+            }
+            // That group is gone, and its object is another one's.
+            self.turns.remove(&(listed.at, key));
+        }
+        self.turns.insert((job.at, key));
+        self.by_key.insert(key, job);
+    }
+
+    /// When the first one has its turn.
+    pub(crate) fn first(&self) -> Option<Instant> {
+        self.turns.first().map(|&(at, _)| at)
+    }
+
+    /// Takes the first one, if its turn has come.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Background> {
+        let first = self.first().filter(|&at| at <= now);
+        let (_, key) = first.and_then(|_| self.turns.pop_first())?;
+        self.by_key.remove(&key)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Levels::default();
+    }
+
+    #[cfg(test)]
+    #[allow(dead_code, reason = "some models ask")]
+    pub(crate) fn len(&self) -> usize {
+        debug_assert_eq!(self.by_key.len(), self.turns.len());
+        self.by_key.len()
+    }
 }
 
 /// Serves levels, and wakes the charges that wait there.

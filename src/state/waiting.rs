@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
-use crate::counter::object::Kept;
+use smallvec::SmallVec;
+
+use crate::counter::handle::Stale;
+use crate::counter::object::{Counter, Kept};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -127,6 +131,63 @@ pub(crate) struct Waiting {
     pub(crate) lines: BTreeMap<u64, Line>,
     /// Charges that each group waits with, by its key.
     pub(crate) groups: BTreeMap<u64, usize>,
+    /// The charges that wait below each level, in whatever line: the key of the level, what is
+    /// asked for, and the ticket.
+    pub(crate) below: BTreeSet<(u64, u64, u64)>,
+    pub(crate) falls: Falls,
+}
+
+/// A max that moves by itself has stood for so long before it ends the waits that it can never
+/// serve: it may rise again by then.
+const STANDS: Duration = Duration::from_secs(1);
+
+/// Maxes from which a max that moves by itself has fallen within [`STANDS`], by the key of the
+/// level.
+#[derive(Default)]
+pub(crate) struct Falls(BTreeMap<u64, (Stale, SmallVec<[(Instant, u64); 4]>)>);
+
+impl Falls {
+    /// Before the max falls.
+    pub(crate) fn note(&mut self, level: &Counter) {
+        let (now, of) = (Instant::now(), Stale::new(level));
+        let (known, from) = self.0.entry(level.key()).or_insert((of, SmallVec::new()));
+        if *known != of {
+            (*known, *from) = (of, SmallVec::new());
+        }
+        from.push((now, level.admits()));
+    }
+
+    /// The program sets the max, which counts as it is.
+    pub(crate) fn forget(&mut self, level: &Counter) {
+        self.0.remove(&level.key());
+    }
+
+    /// The most bytes for which a charge may wait at the level: its max, or the largest that it had
+    /// within [`STANDS`].
+    pub(crate) fn lasting(&self, level: &Counter) -> u64 {
+        let now = Instant::now();
+        let fell = self.0.get(&level.key());
+        let fell = fell.filter(|(of, _)| *of == Stale::new(level));
+        fell.into_iter()
+            .flat_map(|(_, from)| from)
+            .filter(|(at, _)| now.saturating_duration_since(*at) < STANDS)
+            .map(|&(_, max)| max)
+            .fold(level.admits(), u64::max)
+    }
+
+    /// Forgets what is older. Returns the levels where something was.
+    pub(crate) fn expire(&mut self) -> Vec<Stale> {
+        let (now, mut stood) = (Instant::now(), Vec::new());
+        self.0.retain(|_, (level, from)| {
+            let before = from.len();
+            from.retain(|(at, _)| now.saturating_duration_since(*at) < STANDS);
+            if from.len() < before {
+                stood.push(*level);
+            }
+            !from.is_empty()
+        });
+        stood
+    }
 }
 
 #[derive(Default)]
@@ -136,8 +197,6 @@ pub(crate) struct Line {
     pub(crate) first: PlaceInLine,
     /// The barging budget of that waiter as the level showed it, less what has been counted of it.
     pub(crate) shown: u64,
-    /// The number that the level admitted when all waiters in it were last compared with it.
-    pub(crate) admits: u64,
 }
 
 impl Line {

@@ -22,7 +22,7 @@ use super::{Ordering, fence};
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::{BarrierMode, BarrierState};
+/// use memcg::barrier::{BarrierMode, BarrierState};
 ///
 /// let quiet = CounterConfig::new().barrier(BarrierMode::Fence);
 /// assert_eq!(PageCounter::root(quiet).barrier(), BarrierState::Fence);
@@ -42,7 +42,7 @@ pub enum BarrierMode {
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::BarrierState;
+/// use memcg::barrier::BarrierState;
 ///
 /// let machine = PageCounter::root(CounterConfig::new());
 /// match machine.barrier() {
@@ -212,7 +212,7 @@ mod membarrier {
 /// store.
 ///
 /// ```
-/// use memcg::expert::litmus;
+/// use memcg::barrier::litmus;
 ///
 /// litmus::light();
 /// assert!(litmus::heavy() || cfg!(not(target_os = "linux")), "this kernel has no membarrier");

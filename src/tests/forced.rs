@@ -13,7 +13,7 @@ use crate::counter::children;
 use crate::hierarchy::preorder;
 use crate::sync::at;
 use crate::thread::local::with_local;
-use crate::{Bytes, Charge, Limits, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte
 /// again after that. Its handle has come and gone: the mark *moved* tells the claimer, and the
@@ -91,7 +91,7 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         };
         // A reclaimer that can give is called.
         let gives = Arc::new(Gives(Mutex::new(Some(charge))));
-        let registration = group.register_reclaimer(gives, Priority::NORMAL);
+        let registration = group.register_reclaimer(gives, ReclaimPriority::NORMAL);
         assert_eq!(group.reclaim(60).unwrap().freed, 60);
         let held = group.charge(100).unwrap();
         assert!(

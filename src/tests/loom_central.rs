@@ -3,7 +3,7 @@
 
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
-use crate::expert::CentralStock;
+use crate::CentralStock;
 use crate::{Bytes, Charge, Group, Limit, Limits, OnFull, Runtime};
 
 /// The limit is near, so the stocks of threads stay closed.

@@ -5,7 +5,6 @@ use super::loom_level::{charge_vs_set_max, unstocked, walk_vs_set_max};
 use super::{model, model_without_pair, race, stocked};
 use crate::PageCounter;
 use crate::counter::slow_path::SlowPath;
-use crate::expert::FixedBatch as _;
 
 /// A thread has a block from its first slow path on, and walks outside of slow paths from then on.
 fn with_block<T>(charge: impl FnOnce() -> T) -> T {

@@ -6,10 +6,9 @@ use super::common::{end, group};
 use super::loom_stat::bare;
 use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
-use crate::expert::FixedBatch as _;
 use crate::group::Group;
-use crate::kmem::{Kmem, Member, NodeId, Placement};
-use crate::{Bytes, Freshness, Runtime, Stat};
+use crate::kmem::{Kmem, KmemMember, NodeId, Placement};
+use crate::{Bytes, Freshness, Runtime, StatKey};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
@@ -22,7 +21,7 @@ fn account(group: &Group, bytes: u64) -> Kmem {
 }
 
 fn on(group: &Group, node: NodeId) -> i64 {
-    group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node)
+    group.numa_stat(StatKey::KERNEL, Freshness::Exact).get(node)
 }
 
 /// Another thread drains and charges what it finds, between admission and account. The account has
@@ -96,7 +95,7 @@ fn loom_account_moves_vs_flush() {
         assert_eq!(
             [
                 on(&root, FAR),
-                root.read(Freshness::Exact).get(Stat::KERNEL)
+                root.read(Freshness::Exact).get(StatKey::KERNEL)
             ],
             [8_192, 8_192]
         );
@@ -132,7 +131,7 @@ fn loom_move_vs_refresh() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let [first, second] = ["first", "second"].map(|name| group(&root, name));
-        let mut member = Member::of(&root);
+        let mut member = KmemMember::of(&root);
         let mover = member.mover();
         mover.move_to(&first).unwrap();
         let to = second.clone();
@@ -157,8 +156,8 @@ fn loom_nested_account_vs_flush() {
             let _path = SlowPath::enter();
             account(&query, 8_192)
         });
-        let below = query.numa_stat(Stat::KERNEL, Freshness::Stale).get(FAR);
-        let above = root.numa_stat(Stat::KERNEL, Freshness::Stale).get(FAR);
+        let below = query.numa_stat(StatKey::KERNEL, Freshness::Stale).get(FAR);
+        let above = root.numa_stat(StatKey::KERNEL, Freshness::Stale).get(FAR);
         assert!(below <= above, "{below} {above}");
         let read = on(&query, FAR);
         assert!(read == 4_096 || read == 12_288, "{read}");

@@ -7,10 +7,9 @@ use super::common::{end, group};
 use super::schedules::EVER;
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
-use crate::expert::FixedBatch as _;
 use crate::lifecycle::unowned;
 use crate::thread;
-use crate::{Bytes, Charge, Counter, Group, Limits, Percent, Runtime, RuntimeBuilder};
+use crate::{Bytes, Charge, CounterKey, Group, Limits, Percent, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -179,7 +178,7 @@ fn loom_last_of_two_counters() {
         let runtime = builder.build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let [memory, spilt] = gone
-            .charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
+            .charge_set(&[(CounterKey::MEMORY, 1), (spill, 1)])
             .unwrap();
         end(gone);
         race(spilt, drop, || drop(memory));
@@ -247,7 +246,8 @@ fn loom_set_vs_refusal() {
         let mut builder = bare().max(Bytes(1));
         let swap = builder.counter("swap", crate::Unit::Bytes);
         let (_runtime, group) = with_group(builder, "group");
-        let charge = move |group: &Group| group.charge_set(&[(Counter::MEMORY, 1), (swap, 1)]).ok();
+        let charge =
+            move |group: &Group| group.charge_set(&[(CounterKey::MEMORY, 1), (swap, 1)]).ok();
         let (there, here) = race(
             group.clone(),
             move |group| charge(&group),

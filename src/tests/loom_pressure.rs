@@ -2,11 +2,11 @@
 //! is one event.
 
 use super::loom_exceeded::with_max;
-use super::{build, model_without_pair, race};
+use super::{build, model, model_without_pair, race};
+use crate::CentralStock;
 use crate::counter::slow_path::SlowPath;
-use crate::expert::Inspect as _;
 use crate::pressure::pressure_levels;
-use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
+use crate::{Bytes, Charge, Event, Group, Limit, Limits, PressureLevel, Runtime};
 
 /// Elevated from 1 byte on, critical from 2.
 fn with_thresholds(group: &Group) {
@@ -148,5 +148,46 @@ fn loom_pressure_vs_act_again() {
             (PressureLevel::Critical, 1)
         );
         drop((held, more));
+    });
+}
+
+/// Bytes that kept the level up are put into a slot while another thread reads it: the next read
+/// finds it down, and each change counts.
+#[test]
+fn loom_pressure_read_vs_put() {
+    model(|| {
+        let (_runtime, root) = build(super::loom_lifecycle::stocked());
+        let limits = Limits::new().max(Limit::Bytes(8)).pressure_levels(25, 0);
+        let group = root.create("q", limits).unwrap();
+        let held = [(); 2].map(|()| group.charge(1).unwrap());
+        assert_eq!(group.pressure_level(), PressureLevel::Elevated);
+        race(
+            group.clone(),
+            |group| _ = group.pressure_level(),
+            || drop(held),
+        );
+        assert_eq!(
+            (group.pressure_level(), group.live(), changes(&group) % 2),
+            (PressureLevel::Normal, 0, 0)
+        );
+    });
+}
+
+/// As above, where the bytes lie in the central stock.
+#[test]
+fn loom_pressure_read_vs_give_back() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).budget(Bytes(64)));
+        let limits = Limits::new().max(Limit::Bytes(4)).pressure_levels(50, 0);
+        let group = root.create("q", limits).unwrap();
+        let stock = CentralStock::of(&group);
+        let held = stock.charge_if_room(Bytes(2)).unwrap();
+        assert_eq!(group.pressure_level(), PressureLevel::Elevated);
+        let read = |group: Group| _ = group.pressure_level();
+        race(group.clone(), read, || stock.give_back(held));
+        assert_eq!(
+            (group.pressure_level(), group.live(), changes(&group)),
+            (PressureLevel::Normal, 0, 2)
+        );
     });
 }

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use super::common::{end, group};
 use super::loom_lifecycle::bare;
 use super::{beside, build, model, model_without_pair, race};
-use crate::expert::FixedBatch as _;
-use crate::expert::Inspect as _;
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
 use crate::{
-    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, ChargeError, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 
 fn soft(bytes: u64) -> Limits {
@@ -34,7 +33,10 @@ fn loom_crossing_vs_crossing() {
         let first = group.charge(1).unwrap();
         let second = race(first, drop, || group.charge(1).unwrap()).1;
         assert_eq!(
-            (group.is_in_excess(), root.descendants_in_excess()),
+            (
+                group.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (false, 0)
         );
         drop(second);
@@ -53,11 +55,14 @@ fn loom_crossing_vs_soft_limit() {
         )
         .1;
         assert_eq!(
-            (group.is_in_excess(), root.descendants_in_excess()),
+            (
+                group.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1)
         );
         drop(held);
-        assert_eq!(root.descendants_in_excess(), 0);
+        assert_eq!(root.inspect().descendants_in_excess(), 0);
     });
 }
 
@@ -69,10 +74,10 @@ fn loom_share_vs_looks() {
         let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
         let change = |a: Group| {
             a.set_limits(Limits::new().share(3)).unwrap();
-            a.soft()
+            a.inspect().soft()
         };
-        assert_eq!(race(a.clone(), change, || b.soft()).0, 6);
-        assert_eq!([a.soft(), b.soft()], [6, 2]);
+        assert_eq!(race(a.clone(), change, || b.inspect().soft()).0, 6);
+        assert_eq!([a.inspect().soft(), b.inspect().soft()], [6, 2]);
     });
 }
 
@@ -84,14 +89,14 @@ fn loom_share_vs_soft_limit() {
         let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
         let divide = || {
             a.set_limits(Limits::new().share(3)).unwrap();
-            b.soft()
+            b.inspect().soft()
         };
         race(
             a.clone(),
             |a| a.set_limits(Limits::new().soft(7)).unwrap(),
             divide,
         );
-        let figures = (a.limits().share, a.soft(), b.soft());
+        let figures = (a.limits().share, a.inspect().soft(), b.inspect().soft());
         assert!(
             [(Some(3), 6, 2), (None, 7, 8)].contains(&figures),
             "{figures:?}"
@@ -109,9 +114,12 @@ fn loom_share_vs_offline() {
         race(
             gone.clone(),
             |gone| gone.offline().unwrap(),
-            || stays.soft(),
+            || stays.inspect().soft(),
         );
-        assert_eq!([gone.soft(), stays.soft()], [u64::MAX, 8]);
+        assert_eq!(
+            [gone.inspect().soft(), stays.inspect().soft()],
+            [u64::MAX, 8]
+        );
     });
 }
 
@@ -127,12 +135,18 @@ fn loom_crossing_vs_offline() {
         )
         .0;
         assert_eq!(
-            (root.descendants_in_excess(), excess::children(root.first())),
+            (
+                root.inspect().descendants_in_excess(),
+                excess::children(root.first())
+            ),
             (0, 0)
         );
         drop(held);
         assert_eq!(
-            (root.descendants_in_excess(), excess::children(root.first())),
+            (
+                root.inspect().descendants_in_excess(),
+                excess::children(root.first())
+            ),
             (0, 0)
         );
     });
@@ -152,15 +166,18 @@ fn loom_crossing_vs_last_uncharge() {
         let children = || excess::children(root.first());
         assert_eq!(
             (
-                next.is_in_excess(),
-                root.descendants_in_excess(),
+                next.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess(),
                 children()
             ),
             (false, 0, 0)
         );
         let held = next.charge(1).unwrap();
         assert_eq!(
-            (next.is_in_excess(), root.descendants_in_excess()),
+            (
+                next.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1)
         );
         drop(held);
@@ -194,7 +211,7 @@ fn loom_registration_vs_walk() {
         let (_runtime, root) = build(bare());
         let held = root.charge(1).unwrap();
         let watched = Arc::new(WatchedReclaimer::default());
-        let registration = root.register_reclaimer(watched.clone(), Priority::NORMAL);
+        let registration = root.register_reclaimer(watched.clone(), ReclaimPriority::NORMAL);
         let walker = beside(root, |root| root.reclaim(1).unwrap());
         drop(registration);
         watched.gone.store(true, Ordering::SeqCst);
@@ -219,7 +236,12 @@ fn loom_registration_vs_offline() {
         let registration = race(
             gone.clone(),
             |gone| gone.offline().unwrap(),
-            || gone.register_reclaimer(Arc::new(WatchedReclaimer::default()), Priority::NORMAL),
+            || {
+                gone.register_reclaimer(
+                    Arc::new(WatchedReclaimer::default()),
+                    ReclaimPriority::NORMAL,
+                )
+            },
         )
         .1;
         drop(gone);
@@ -256,7 +278,7 @@ fn loom_reclaim_vs_uncharge() {
         let (_runtime, root) = build(builder.max(3));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
         let kept = ChargeCache::of([cache.charge(2).unwrap()]);
-        let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
+        let _registration = cache.register_reclaimer(kept, ReclaimPriority::NORMAL);
         let other = beside(busy, |busy| drop(busy.charge(1)));
         let held = root.charge(2);
         assert!(held.is_ok(), "2 for it, and 1 for the other thread");
@@ -272,7 +294,7 @@ fn loom_reclaim_vs_reclaim() {
     model(|| {
         let (_runtime, root) = build(bare());
         let entries = ChargeCache::of((0..3).map(|_| root.charge(1).unwrap()));
-        let registration = root.register_reclaimer(entries, Priority::NORMAL);
+        let registration = root.register_reclaimer(entries, ReclaimPriority::NORMAL);
         let (theirs, ours) = race(
             root.clone(),
             |root| root.reclaim(2).unwrap().freed,
@@ -307,7 +329,8 @@ fn loom_refusal_vs_raised_max() {
         let (_runtime, root) = build(bare().max(1));
         let set = || root.set_max(4).unwrap();
         match race(root.clone(), |root| root.charge(2), set).0 {
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}")
             }
             charged => drop(charged.unwrap()),

@@ -4,7 +4,6 @@ use super::common::{end, group};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, model, model_without_pair, race, with_group};
 use crate::counter::children;
-use crate::expert::Inspect as _;
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes
@@ -127,6 +126,7 @@ fn loom_walk_vs_going() {
         let goes = group(&runtime.root(), "goes");
         let walker = beside(runtime.root(), |root| {
             let names: Vec<String> = root
+                .inspect()
                 .descendants()
                 .map(|group| group.name().to_string())
                 .collect();

@@ -3,14 +3,13 @@
 
 use super::common::{end, group};
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
-use crate::expert::Inspect as _;
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
-use crate::{Freshness, Runtime, RuntimeBuilder, Stat};
+use crate::{Freshness, Runtime, RuntimeBuilder, StatKey};
 
 /// Counted one by one.
-const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+const EVENT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// No stock; a thread may write two grains without announcing them.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -21,12 +20,12 @@ pub(super) fn bare() -> RuntimeBuilder {
 fn published() -> (Runtime, Group) {
     let (runtime, root) = build(bare());
     root.stat_add(EVENT, 1);
-    root.flush();
+    root.inspect().flush();
     (runtime, root)
 }
 
 /// A stale read is no further off than it says, of two additions.
-fn assert_bounded(root: &Group, stat: Stat) {
+fn assert_bounded(root: &Group, stat: StatKey) {
     let read = root.read(Freshness::Stale);
     let missing = 2_i64.abs_diff(read.get(stat));
     assert!(
@@ -86,7 +85,7 @@ fn loom_add_vs_unlist_vs_flush() {
         let (_runtime, root) = published();
         let flusher = beside(root.clone(), |root| tidy(&root));
         root.stat_add(EVENT, 1);
-        root.flush();
+        root.inspect().flush();
         flusher.join().unwrap();
         root.stat_add(EVENT, 1);
         assert_eq!(exact(&root), 3);
@@ -101,7 +100,7 @@ fn loom_listing_vs_unlist() {
         let (_runtime, root) = published();
         tidy(&root);
         let flush = |root: Group| {
-            root.flush();
+            root.inspect().flush();
             tidy(&root);
         };
         race(root.clone(), flush, || root.stat_add(EVENT, 1));
@@ -116,7 +115,7 @@ fn loom_listing_vs_take_over() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let writers = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
-        root.flush();
+        root.inspect().flush();
         writers
             .into_iter()
             .for_each(|writer| writer.join().unwrap());
@@ -130,8 +129,8 @@ fn loom_add_vs_flush_of_parent_and_child() {
     model(|| {
         let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
-        let above = beside(runtime.root(), |root| root.flush());
-        let below = beside(child.clone(), |child| child.flush());
+        let above = beside(runtime.root(), |root| root.inspect().flush());
+        let below = beside(child.clone(), |child| child.inspect().flush());
         child.stat_add(EVENT, 1);
         above.join().unwrap();
         below.join().unwrap();
@@ -145,9 +144,9 @@ fn loom_parent_never_below_child() {
     model_without_pair(|| {
         let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
-        child.flush();
+        child.inspect().flush();
         child.stat_add(EVENT, 1);
-        let flusher = beside(child.clone(), |child| child.flush());
+        let flusher = beside(child.clone(), |child| child.inspect().flush());
         let published = |group: &Group| {
             stats::published(group.first(), StatScope::Group)
                 .expect("written")
@@ -169,7 +168,7 @@ fn loom_exact_read_vs_gauge() {
         let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, 1);
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         let reader = beside(runtime.root(), |root| root.read(Freshness::Exact));
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, -1);
@@ -191,7 +190,7 @@ fn loom_counted_vs_published() {
     model_without_pair(|| {
         let (_runtime, root) = published();
         root.stat_add(EVENT, 1);
-        let flusher = beside(root.clone(), |root| root.flush());
+        let flusher = beside(root.clone(), |root| root.inspect().flush());
         let published = stats::published(root.first(), StatScope::Group).expect("written");
         let counted = published.counted();
         let [figure, _] = published.figures(EVENT.number());
@@ -229,7 +228,7 @@ fn loom_listing_vs_shared_flush() {
         // Cells that are there and unlisted: to list them takes no lock.
         let (_runtime, root) = published();
         tidy(&root);
-        let flusher = beside(root.clone(), |root| root.flush());
+        let flusher = beside(root.clone(), |root| root.inspect().flush());
         root.stat_add(EVENT, 1);
         assert_eq!(exact(&root), 2, "what this thread wrote before it asked");
         flusher.join().unwrap();
@@ -242,7 +241,7 @@ fn loom_bound_vs_flush() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare().stat_batch(0));
         root.stat_add(EVENT, 1);
-        let flusher = beside(root.clone(), |root| root.flush());
+        let flusher = beside(root.clone(), |root| root.inspect().flush());
         root.stat_add(EVENT, 1);
         assert_bounded(&root, EVENT);
         flusher.join().unwrap();
@@ -253,7 +252,7 @@ fn loom_bound_vs_flush() {
 /// way while its cells are flushed does not hide what another thread has written.
 #[test]
 fn loom_bound_vs_announcement() {
-    const OTHER: Stat = Stat::STOCK_REFILL;
+    const OTHER: StatKey = StatKey::STOCK_REFILL;
     large_model_without_pair(|| {
         let (_runtime, root) = build(bare().stat_batch(0));
         // Figures are there: another model explores how they are made (E42).
@@ -262,7 +261,7 @@ fn loom_bound_vs_announcement() {
             stats::coordinator(root.first()),
             StatScope::Group,
         );
-        let flusher = beside(root.clone(), |root| root.flush());
+        let flusher = beside(root.clone(), |root| root.inspect().flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);
             assert_bounded(&root, OTHER);
@@ -313,12 +312,12 @@ fn loom_unlist_vs_release() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
         gone.stat_add(EVENT, 1);
-        gone.flush();
+        gone.inspect().flush();
         let flusher = beside(runtime.root(), |root| tidy(&root));
         end(gone);
         let next = group(&runtime.root(), "next");
         next.stat_add(EVENT, 1);
-        next.flush();
+        next.inspect().flush();
         flusher.join().unwrap();
         next.stat_add(EVENT, 1);
         assert_eq!((exact(&next), exact(&runtime.root())), (2, 3));
@@ -359,14 +358,14 @@ fn loom_stats_of_thread_handed_over() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let threads = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
-        root.flush();
+        root.inspect().flush();
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         race(
             root.clone(),
             |root| root.stat_add(EVENT, 1),
-            || root.flush(),
+            || root.inspect().flush(),
         );
         assert_eq!(exact(&root), 3);
     });

@@ -2,7 +2,6 @@
 
 use super::{beside, model, model_without_pair, race, stocked, walk_first};
 use crate::PageCounter;
-use crate::expert::FixedBatch as _;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its
 /// surplus back. The thread's mark as the charger is old: a new mark comes with a fence.

@@ -17,7 +17,6 @@ pub(super) use checker::model_without_pair;
 pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges};
 use checker::{JoinHandle, spawn};
 
-use crate::expert::FixedBatch as _;
 use crate::{CounterConfig, PageCounter};
 
 /// Time stands still in a model. Under Miri it goes on, a thousand times as fast as on a processor.

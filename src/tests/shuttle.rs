@@ -22,7 +22,6 @@ mod shuttle_storm;
 mod shuttle_waiting;
 
 use self::schedules::{Threads, check};
-use crate::expert::FixedBatch as _;
 use crate::{Bytes, Group, Limit, Limits, Runtime};
 
 /// A runtime with that max and that batch. A batch of more than 0 has the max as its budget.

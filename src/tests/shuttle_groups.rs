@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::common::{end, group};
 use super::{Threads, assert_adds_up, assert_released_once, below, check};
-use crate::expert::Inspect as _;
 use crate::sync::lock::{Lock, Rank};
 use crate::{Bytes, Charge, GroupId, Limit, Runtime};
 
@@ -101,7 +100,7 @@ fn shuttle_groups_come_and_go() {
             });
         }
         threads.add(runtime.clone(), move |walks| {
-            for found in walks.root().descendants() {
+            for found in walks.root().inspect().descendants() {
                 assert!(found.usage() <= 20 + found.memory().stocked_bound());
                 let same = walks.find(found.id());
                 assert_eq!(same, Some(found));

@@ -3,7 +3,6 @@
 
 use super::common::end;
 use super::{Threads, assert_adds_up, check};
-use crate::expert::FixedBatch as _;
 use crate::{Bytes, Limits, Runtime};
 
 /// Visits, threads that give back their own credit, charges up to the limit, groups that end, and

@@ -2,7 +2,7 @@
 
 use super::{Threads, assert_adds_up, check, runtime};
 use crate::Limits;
-use crate::kmem::Member;
+use crate::kmem::KmemMember;
 
 /// Threads that other threads move between groups charge the group that they are in. Once all moves
 /// are over, each thread is in the group of its last move.
@@ -15,7 +15,7 @@ fn shuttle_members_are_moved() {
             ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
         let mut threads = Threads::new();
         for _ in 0..3 {
-            let mut member = Member::of(&root);
+            let mut member = KmemMember::of(&root);
             let mover = member.mover();
             let to = second.clone();
             threads.add((), move |()| {

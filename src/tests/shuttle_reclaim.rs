@@ -8,7 +8,8 @@ use super::{Threads, assert_adds_up, check, runtime};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::park;
 use crate::{
-    Bytes, Charge, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, Event, Group, Limits, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 
 /// A cache that gives one byte back for each call, as long as it has any.
@@ -37,13 +38,13 @@ fn full_caches(batch: u64) {
     let root = runtime.root();
     let kept = root.create("kept", Limits::new().min(2)).unwrap();
     let kept_cache = ChargeCache::full(&kept, 2);
-    let kept_registration = kept.register_reclaimer(kept_cache.clone(), Priority::NORMAL);
+    let kept_registration = kept.register_reclaimer(kept_cache.clone(), ReclaimPriority::NORMAL);
     let mut threads = Threads::new();
     let mut caches = Vec::new();
     for name in ["a", "b", "c"] {
         let group = root.create(name, Limits::new()).unwrap();
         let cache = ChargeCache::full(&group, 3);
-        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         caches.push((group.clone(), cache.clone(), registration));
         threads.add((), move |()| {
             for _ in 0..3 {
@@ -54,7 +55,7 @@ fn full_caches(batch: u64) {
     }
     let extra = root.create("extra", Limits::new()).unwrap();
     threads.add(
-        extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL),
+        extra.register_reclaimer(ChargeCache::full(&extra, 1), ReclaimPriority::NORMAL),
         drop,
     );
     threads.add((), move |()| assert!(extra.reclaim(1).is_ok()));

@@ -5,10 +5,10 @@ use super::common::end;
 use super::{Threads, assert_adds_up, check};
 use crate::hierarchy::stats;
 use crate::kmem::{NodeId, Placement};
-use crate::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use crate::{Bytes, Freshness, Group, Limits, Runtime, StatKey};
 
 /// Counted one by one.
-const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+const EVENT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 fn runtime(nodes: usize) -> Runtime {
     Runtime::builder()
@@ -136,7 +136,7 @@ fn shuttle_accounts_on_nodes_add_up() {
         }
         threads.add(runtime.root(), move |root| {
             for _ in 0..2 {
-                let read = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+                let read = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
                 assert!(
                     (4_096..=8_192).contains(&read.get(far)),
                     "{}",
@@ -148,7 +148,7 @@ fn shuttle_accounts_on_nodes_add_up() {
         });
         threads.join();
         for group in [&tenant, &runtime.root()] {
-            let read = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let read = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert_eq!([read.get(near), read.get(far)], [0, 4_096]);
         }
         assert_adds_up(&runtime, &[(&tenant, 4_096)]);

@@ -12,12 +12,12 @@ use shuttle::rand::{Rng as _, thread_rng};
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, below, check};
 use crate::{
-    Bytes, Charge, ChargeFuture, Freshness, Group, Limit, Limits, Priority, Runtime, Stat,
+    Bytes, Charge, ChargeFuture, Freshness, Group, Limit, Limits, ReclaimPriority, Runtime, StatKey,
 };
 
 const THREADS: usize = 5;
 const OPS: usize = 10;
-const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+const EVENT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// The state that all threads see.
 struct World {
@@ -114,7 +114,7 @@ fn storm(batch: u64) {
     let cache = ChargeCache::of(Vec::new());
     let registration = runtime
         .root()
-        .register_reclaimer(cache.clone(), Priority::NORMAL);
+        .register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
     let world = Arc::new(World {
         runtime,
         tenants,

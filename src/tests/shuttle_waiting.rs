@@ -14,7 +14,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use super::common::{block_on, waiting};
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, assert_released_once, below, check, runtime};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, ReclaimPriority};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         let held = tenant.charge(2).unwrap();
         let kept = [1, 1].map(|bytes| other.charge(bytes).unwrap());
         let cache = ChargeCache::of(kept.into());
-        let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = other.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         let mut threads = Threads::new();
         for _ in 0..3 {
             threads.add(tenant.clone(), move |tenant| {
@@ -141,7 +141,7 @@ fn shuttle_waiters_of_groups_that_go_offline() {
             threads.add((), move |()| {
                 match group.charge_with(1, OnFull::Wait(EVER)) {
                     Ok(charge) => drop(charge),
-                    Err(ChargeError::Offline { .. }) => {
+                    Err(error) if error.is_offline() => {
                         drop(refused.fetch_add(1, Ordering::Relaxed))
                     }
                     Err(error) => panic!("{error}"),

@@ -121,7 +121,7 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. The error has that one; those before it are in the vector,
+    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that one; those before it are in the vector,
     /// and those behind it stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors
@@ -463,7 +463,7 @@ mod tests {
 
     use super::*;
     use crate::sync::many;
-    use crate::{Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    use crate::{Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     /// A group without credit, so that its peak is what charges held.
     fn group(max: usize) -> (Runtime, Group) {
@@ -577,7 +577,7 @@ mod tests {
     fn reclaim_makes_room_for_many_items_at_once() {
         let (_runtime, group) = group(1 << 20);
         let rest = Arc::new(Rest(Mutex::new(group.force_charge(1 << 20))));
-        let _registration = group.register_reclaimer(rest, Priority::NORMAL);
+        let _registration = group.register_reclaimer(rest, ReclaimPriority::NORMAL);
         let mut vec = ChargedVec::new(&group);
         let mut grown = 0;
         let mut capacity = 0;

@@ -40,8 +40,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// # Hash tables that were thinned out
 ///
 /// A table of the standard library tells its size by [`capacity`](HashMap::capacity) alone, and
-/// removals make that smaller while the table stays: by down to an eighth where entries were removed
-/// one by one, and to nothing where all were. So a table weighs right while it grows, after `clear`
+/// removals make that smaller while the table stays, in the worst case down to the number of entries
+/// that are left. So a table weighs right while it grows, after `clear`
 /// and after `shrink_to_fit`, and too little once it has been thinned.
 /// [`Charged`](crate::Charged) makes up for it: it keeps the largest table that it has seen. A table
 /// that is thin already when it is first weighed cannot be known: shrink it first, with

@@ -5,8 +5,7 @@
 //! switch of the batch, the first child, an explicit call. `counts()` is read before and after each
 //! of many operations.
 
-use memcg::expert::FixedBatch;
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -53,7 +52,7 @@ impl Tree {
         }
     }
 
-    fn drained_by(&self, job: impl FnOnce(&Self)) -> Counts {
+    fn drained_by(&self, job: impl FnOnce(&Self)) -> TreeCounts {
         let before = self.r.counts();
         job(self);
         let mut counts = self.r.counts();

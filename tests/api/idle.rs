@@ -5,8 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::{Bytes, Counter, Group, Limits, Runtime};
+use memcg::{Bytes, CounterKey, Group, Limits, Runtime};
 
 use crate::support::workers::Other;
 
@@ -163,10 +162,10 @@ fn each_counter_gives_back_its_own() {
     let memsw = builder.counter("memsw", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
-    let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];
+    let amounts = [(CounterKey::MEMORY, 1), (memsw, 1), (spill, 1)];
     let mut held = vec![group.charge_set(&amounts).unwrap()];
     let usage = |group: &Group| {
-        [Counter::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
+        [CounterKey::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
     };
     assert_eq!(usage(&group), [BATCH; 3]);
     assert_eq!(

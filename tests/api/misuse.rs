@@ -5,7 +5,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::{FaultKind, FixedBatch, Verdict};
+use memcg::inspect::{VerifyFaultKind, VerifyReport};
 use memcg::{CounterConfig, CounterId, PageCounter};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.
@@ -34,7 +34,7 @@ fn beside(threads: usize, other: impl Fn() + Sync, work: impl FnOnce()) {
 }
 
 #[track_caller]
-fn assert_names(verdict: &Verdict, counter: CounterId, kind: FaultKind) {
+fn assert_names(verdict: &VerifyReport, counter: CounterId, kind: VerifyFaultKind) {
     let named = verdict
         .faults()
         .iter()
@@ -59,7 +59,7 @@ fn the_largest_uncharge_with_credit_above_a_batch() {
         counter.uncharge(u64::MAX);
         assert_eq!((counter.usage(), counter.stocked()), (0, 0));
         assert!(counter.counts().underflows > 0);
-        assert_names(&counter.verify(), counter.id(), FaultKind::Underflow);
+        assert_names(&counter.verify(), counter.id(), VerifyFaultKind::Underflow);
         for units in [100_001, 1_000_000_000, u64::MAX] {
             counter.charge(units).expect_err("above max");
         }
@@ -95,7 +95,7 @@ fn over_uncharging_lets_no_thread_pass_the_limit() {
             },
         );
         assert!(root.counts().underflows > 0);
-        assert_names(&root.verify(), a.id(), FaultKind::Underflow);
+        assert_names(&root.verify(), a.id(), VerifyFaultKind::Underflow);
     }
 }
 
@@ -115,7 +115,7 @@ fn verify_adds_up_more_than_it_can_count() {
             }
         }
         let verdict = root.verify();
-        assert_names(&verdict, root.id(), FaultKind::Children);
+        assert_names(&verdict, root.id(), VerifyFaultKind::Children);
         assert!(
             verdict.to_string().contains(&root.id().to_string()),
             "{verdict}"

@@ -1,9 +1,8 @@
 //! Counters alone with nodes, statistics and names: what their configuration declares, and what it
 //! does not.
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::{NodeId, Placement, Topology};
-use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
+use memcg::{CounterConfig, Freshness, PageCounter, StatKey, Unit};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
@@ -17,7 +16,9 @@ fn declared() -> CounterConfig {
 }
 
 fn on_node(counter: &PageCounter, node: NodeId) -> i64 {
-    counter.numa_stat(Stat::KERNEL, Freshness::Exact).get(node)
+    counter
+        .numa_stat(StatKey::KERNEL, Freshness::Exact)
+        .get(node)
 }
 
 #[test]
@@ -60,14 +61,14 @@ fn statistics_of_a_tree_are_sums_over_its_counters() {
 #[test]
 fn a_counter_that_declares_nothing_counts_nothing() {
     let counter = PageCounter::root(CounterConfig::new());
-    counter.stat_add(Stat::ANON, 4_096);
+    counter.stat_add(StatKey::ANON, 4_096);
     counter.flush();
-    assert_eq!(counter.read(Freshness::Exact).get(Stat::ANON), 0);
+    assert_eq!(counter.read(Freshness::Exact).get(StatKey::ANON), 0);
     assert_eq!(
         (
             counter.items().count(),
             counter
-                .numa_stat(Stat::ANON, Freshness::Exact)
+                .numa_stat(StatKey::ANON, Freshness::Exact)
                 .iter()
                 .count()
         ),
@@ -142,7 +143,9 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
     assert_eq!(
         (
             on_node(&machine, NEAR),
-            machine.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced()
+            machine
+                .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                .unplaced()
         ),
         (60, 25)
     );
@@ -151,17 +154,20 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
     assert_eq!([NEAR, FAR].map(|node| on_node(&machine, node)), [50, 35]);
     assert_eq!(held.placement().on_node(FAR), 35);
     // A second account takes the place of the first.
-    let held = held.account_as(Stat::SLAB, &Placement::on(FAR, 200));
+    let held = held.account_as(StatKey::SLAB, &Placement::on(FAR, 200));
     assert_eq!(
         (held.units(), job.live(), on_node(&job, FAR)),
         (200, 200, 0)
     );
-    assert_eq!(job.numa_stat(Stat::SLAB, Freshness::Exact).get(FAR), 200);
+    assert_eq!(job.numa_stat(StatKey::SLAB, Freshness::Exact).get(FAR), 200);
     std::thread::spawn(move || drop(held))
         .join()
         .expect("dropped");
     assert_eq!(
-        (job.live(), machine.read(Freshness::Exact).get(Stat::SLAB)),
+        (
+            job.live(),
+            machine.read(Freshness::Exact).get(StatKey::SLAB)
+        ),
         (0, 0)
     );
     assert!(machine.verify().is_ok());

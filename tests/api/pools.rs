@@ -7,8 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use memcg::expert::FixedBatch;
-use memcg::{Limits, Runtime, Stat};
+use memcg::{Limits, Runtime, StatKey};
 
 type Fields = BTreeMap<&'static str, String>;
 
@@ -87,7 +86,7 @@ fn each_object_that_is_taken_is_an_event() {
     let events = reported(Listens::default(), || {
         create(&runtime);
         let group = runtime.root().create("q18", Limits::new()).unwrap();
-        group.stat_add(Stat::ANON, 4_096);
+        group.stat_add(StatKey::ANON, 4_096);
     });
     let rows = runtime.pools();
     let sizes = |name: &str| {
@@ -137,7 +136,7 @@ fn what_there_is_no_place_for_is_counted() {
     for depth in 0..40 {
         group = group.create(&depth.to_string(), Limits::new()).unwrap();
     }
-    let events = reported(Listens::default(), || group.stat_add(Stat::ANON, 4_096));
+    let events = reported(Listens::default(), || group.stat_add(StatKey::ANON, 4_096));
     let (last, first) = events.split_last().unwrap();
     let unreported: usize = last["unreported"].parse().unwrap();
     assert_eq!(first.len() + unreported, 41);

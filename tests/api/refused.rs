@@ -126,6 +126,7 @@ fn a_charge_that_never_blocks_calls_no_subscriber() {
     tracing::subscriber::with_default(Arc::clone(&reported), || {
         until_reported(&reported, "/full-and-silent", || {
             assert!(full.charge_with(200, OnFull::Now).is_err());
+            assert!(full.try_charge(200).is_err());
             assert!(reported.of("/full-and-silent").is_empty());
             drop(
                 runtime

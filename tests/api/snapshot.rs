@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::figures::{Snapshot, SnapshotRow};
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Unit};
 
@@ -306,19 +305,22 @@ fn each_figure_is_the_groups() {
             );
             assert_eq!(
                 (row.max, row.high, row.low),
-                (group.max(), group.high(), group.low()),
+                (group.max(), group.inspect().high(), group.inspect().low()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.soft, row.min),
-                (group.soft(), group.min()),
+                (group.inspect().soft(), group.inspect().min()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.own, row.stocked_bound),
-                (Some(group.live_local()), group.memory().stocked_bound()),
+                (
+                    Some(group.inspect().live_local()),
+                    group.memory().stocked_bound()
+                ),
                 "{}",
                 row.path
             );

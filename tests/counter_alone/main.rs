@@ -32,11 +32,13 @@ mod thread;
 
 pub use counter::config::CounterConfig;
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
-pub use page_counter::{Counts, PageCounter, PeakWindow};
+pub use page_counter::{PageCounter, PeakWindow, TreeCounts};
 
-pub mod expert {
-    pub use crate::counter::config::FixedBatch;
-    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+pub mod inspect {
+    pub use crate::counter::verify::{VerifyFault, VerifyFaultKind, VerifyReport};
+}
+
+pub mod barrier {
     pub use crate::sync::barrier::{BarrierMode, BarrierState};
 }
 

@@ -6,4 +6,4 @@ pub(crate) mod handle;
 pub(crate) mod reading;
 
 pub use handle::PageCounter;
-pub use reading::{Counts, PeakWindow};
+pub use reading::{PeakWindow, TreeCounts};

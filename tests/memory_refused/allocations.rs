@@ -3,7 +3,6 @@
 
 use std::fmt::Write;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::workers::Other;

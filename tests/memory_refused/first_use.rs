@@ -1,7 +1,7 @@
 //! Objects that come with their first use, on a thread that gets no pages: the use is counted
 //! above.
 
-use memcg::{Event, Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Event, Freshness, Group, Limits, Runtime, StatKey};
 
 use crate::alone;
 use crate::support::denials::deny;
@@ -15,7 +15,7 @@ const BYTES: i64 = 4_096;
 /// One event, and one addition to the statistics.
 fn use_it(group: &Group) {
     assert!(group.charge(11).is_err());
-    group.stat_add(Stat::ANON, BYTES);
+    group.stat_add(StatKey::ANON, BYTES);
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
         || {
             let runtime = Runtime::builder().build().expect("defaults hold");
             let root = runtime.root();
-            root.stat_add(Stat::FILE, 1);
+            root.stat_add(StatKey::FILE, 1);
             let create = |number: u64| root.create(&number.to_string(), Limits::new().max(10));
             let groups: Vec<Group> = (0..GROUPS)
                 .map(|number| create(number).expect("a name"))
@@ -42,7 +42,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
             });
 
             let events = |group: &Group| group.events().local().get(Event::Max);
-            let written = |group: &Group| group.read(Freshness::Exact).local(Stat::ANON);
+            let written = |group: &Group| group.read(Freshness::Exact).local(StatKey::ANON);
             let [with_events, with_stats] = [
                 groups.iter().map(events).sum::<u64>(),
                 groups.iter().map(written).sum::<i64>() as u64 / BYTES as u64,
@@ -54,8 +54,11 @@ fn what_there_is_no_memory_for_is_counted_above() {
             // Above nothing is missing.
             assert_eq!(root.events().get(Event::Max), GROUPS);
             let all = root.read(Freshness::Exact);
-            assert_eq!(all.get(Stat::ANON), GROUPS as i64 * BYTES);
-            assert_eq!(all.local(Stat::ANON), (GROUPS - with_stats) as i64 * BYTES);
+            assert_eq!(all.get(StatKey::ANON), GROUPS as i64 * BYTES);
+            assert_eq!(
+                all.local(StatKey::ANON),
+                (GROUPS - with_stats) as i64 * BYTES
+            );
 
             // Once there is memory it is made.
             let last = groups.last().expect("there are many");

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use memcg::expert::PoolAlign;
+use memcg::footprint::PoolAlign;
 use memcg::{BuildError, Group, Limits, Runtime};
 
 use crate::support::denials::deny;

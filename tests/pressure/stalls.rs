@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::figures::GroupPressure;
-use memcg::{Bytes, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, OomPolicy, ReclaimPriority, Runtime};
 
 use crate::support::reclaimers::call;
 use crate::support::trees::{assert_empty, build, create, kinds, left_empty, limited, runtimes};
@@ -172,7 +172,7 @@ fn reclaim_counts_for_the_level_that_is_full() {
                 thread::sleep(NAP);
                 0
             }),
-            Priority::NORMAL,
+            ReclaimPriority::NORMAL,
         );
         assert!(group.charge(1).is_err());
         for group in [&group, &top] {
@@ -180,10 +180,14 @@ fn reclaim_counts_for_the_level_that_is_full() {
             assert!(some >= NAP && full == some, "{some:?} {full:?}");
         }
         assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);
-        // The same in a poll, and before a refusal that does not wait.
+        // A task stands still from its first poll on, and the reclaimer is asked meanwhile.
+        thread::sleep(Duration::from_millis(10)); // what the reclaimer said is true for 4
         let before = group.pressure().some.total;
-        drop(in_line(&group, 1));
-        assert!(group.pressure().some.total >= before + NAP);
+        let task = in_line(&group, 1);
+        until("it stood still", || {
+            group.pressure().some.total >= before + NAP
+        });
+        drop(task);
         nothing_stands_still(&[&group, &top]);
     }
 }
@@ -193,7 +197,7 @@ fn a_reclaimer_that_panics_leaves_nothing_behind() {
     let (runtime, top, group) = three();
     let held = group.force_charge(100);
     let registration =
-        group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
+        group.register_reclaimer(call(|_, _| panic!("on purpose")), ReclaimPriority::NORMAL);
     assert!(group.charge(1).is_err());
     nothing_stands_still(&[&group, &top]);
     assert!(group.pressure().some.total > Duration::ZERO);
@@ -277,7 +281,7 @@ fn what_does_not_count() {
             thread::sleep(Duration::from_millis(1));
             0
         }),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     group.reclaim(10).expect("not inside a reclaimer");
     top.set_max(Limit::Bytes(50)).expect("bytes");

@@ -6,7 +6,7 @@
 
 use std::sync::mpsc::sync_channel;
 
-use memcg::{Freshness, Group, Limit, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limit, Limits, Runtime, StatKey};
 
 use crate::support::alone::{self, resident};
 
@@ -180,13 +180,13 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
             scope.spawn(move || {
                 inbox
                     .into_iter()
-                    .for_each(|group| group.stat_add(Stat::FILE, 1))
+                    .for_each(|group| group.stat_add(StatKey::FILE, 1))
             });
             for round in flat.rounds() {
                 let group = root
                     .create(&format!("group-{round:010}"), Limits::new())
                     .expect("a name");
-                group.stat_add(Stat::ANON, 4_096);
+                group.stat_add(StatKey::ANON, 4_096);
                 group.offline().expect("no children");
                 if round % 2 == 0 {
                     groups.send(group).expect("the thread takes them");
@@ -199,7 +199,7 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
         let now = root.read(Freshness::Exact);
         let groups = flat.groups as i64;
         assert_eq!(
-            (now.get(Stat::ANON), now.get(Stat::FILE)),
+            (now.get(StatKey::ANON), now.get(StatKey::FILE)),
             (4_096 * groups, (groups + 1) / 2)
         );
         assert_eq!(runtime.dying_count(), 0);

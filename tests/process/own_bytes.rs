@@ -5,9 +5,9 @@
 
 use std::thread;
 
-use memcg::expert::CentralStock;
-use memcg::expert::OwnBytes;
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::CentralStock;
+use memcg::footprint::OwnBytes;
+use memcg::{Group, Limits, Runtime, StatKey};
 
 use crate::support::alone::resident;
 
@@ -89,7 +89,7 @@ fn so_it_is_where_everything_is_used() {
     alone("so_it_is_where_everything_is_used", || {
         let runtime = runtime();
         let root = runtime.root();
-        create(&root, "first").stat_add(Stat::ANON, 1);
+        create(&root, "first").stat_add(StatKey::ANON, 1);
         let before = Compared::start(&runtime);
         for number in 0..GROUPS / 2 {
             // Too long for its object, as names of queries are.
@@ -98,7 +98,7 @@ fn so_it_is_where_everything_is_used() {
             let group = root
                 .create(&name, Limits::new().max(100).soft(0))
                 .expect("a name");
-            group.stat_add(Stat::ANON, 4_096);
+            group.stat_add(StatKey::ANON, 4_096);
             assert!(group.charge(101).is_err());
         }
         // Memory that the process's allocator keeps about names and cells is not seen.
@@ -121,7 +121,7 @@ fn threads_in_turn_take_no_more() {
         let one = || {
             for group in &groups {
                 drop(group.charge(4_096).expect("room"));
-                group.stat_add(Stat::ANON, 1);
+                group.stat_add(StatKey::ANON, 1);
             }
         };
         let one = || {
@@ -158,7 +158,7 @@ fn groups_in_turn_take_no_more() {
                 .create(&format!("group-{number:010}"), limits)
                 .expect("a name");
             drop(group.charge(4_096).expect("room"));
-            group.stat_add(Stat::ANON, 1);
+            group.stat_add(StatKey::ANON, 1);
             if number.is_multiple_of(16) {
                 assert!(group.charge(2 << 20).is_err());
             }
@@ -181,7 +181,7 @@ fn what_groups_leave_counts_once() {
             .collect();
         groups
             .iter()
-            .for_each(|group| group.stat_add(Stat::ANON, 1));
+            .for_each(|group| group.stat_add(StatKey::ANON, 1));
         let own = runtime.own_bytes();
         groups
             .into_iter()

@@ -4,9 +4,8 @@
 //! group's number, which its id shows, is that of its object. Each test counts what is live, so it
 //! starts this program again for itself alone.
 
-use memcg::expert::Inspect as _;
-use memcg::expert::{BarrierMode, FixedBatch};
-use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::barrier::BarrierMode;
+use memcg::{Bytes, Charge, CounterKey, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;
 
@@ -137,7 +136,7 @@ fn the_order_of_drops_does_not_matter() {
                 let none = charge(&acme, 0);
                 let theirs = query.clone();
                 let other = std::thread::spawn(move || {
-                    theirs.charge_set(&[(spill, 3), (Counter::MEMORY, 5)])
+                    theirs.charge_set(&[(spill, 3), (CounterKey::MEMORY, 5)])
                 });
                 let spilt = other.join().expect("no panic").expect("room");
                 let root = runtime.root();
@@ -165,7 +164,7 @@ fn the_order_of_drops_does_not_matter() {
 }
 
 /// Uses everything that a group has, so that there is something to clean.
-fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) {
+fn wear(runtime: &Runtime, group: &Group, further: CounterKey) -> (Charge, Charge) {
     let below = create(group, "below");
     group
         .set_max("50%".parse::<Limit>().expect("a percentage"))
@@ -247,7 +246,10 @@ fn an_object_comes_back_clean() {
                     (&*group.name(), group.parent(), group.is_offline()),
                     ("next", Some(root.clone()), false)
                 );
-                assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
+                assert_eq!(
+                    (group.max(), group.inspect().min(), group.inspect().low()),
+                    (u64::MAX, 0, 0)
+                );
                 assert_eq!(
                     group.limits(),
                     Limits::new()

@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::barrier::BarrierMode;
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use crate::support::alone::alone;
 
@@ -76,7 +75,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                 let sum: i64 = std::thread::scope(|scope| {
                     scope.spawn(move || {
                         for group in inbox {
-                            group.stat_add(Stat::ANON, 1 << 40);
+                            group.stat_add(StatKey::ANON, 1 << 40);
                             back.send(group).expect("a thread takes it back");
                         }
                     });
@@ -104,8 +103,8 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                                     .expect("no panic");
                             }
                             match round % 7 {
-                                0 => group.flush(),
-                                1 => (0..6).for_each(|_| root.flush()),
+                                0 => group.inspect().flush(),
+                                1 => (0..6).for_each(|_| root.inspect().flush()),
                                 2 => drop(group.read(Freshness::Exact)),
                                 _ => {}
                             }
@@ -126,7 +125,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                 );
                 let now = root.read(Freshness::Exact);
                 assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
-                assert_eq!(now.get(Stat::ANON), 100 << 40);
+                assert_eq!(now.get(StatKey::ANON), 100 << 40);
             }
         },
     );

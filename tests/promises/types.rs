@@ -8,21 +8,25 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memcg::CentralStock;
 use memcg::allocator::Owner;
 use memcg::errors::{
-    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError,
+    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SpecError, SplitError,
 };
-use memcg::expert::{CentralStock, Verdict};
-use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::figures::{
+    Events, PeakWindow, Snapshot, SnapshotRow, SpecChanges, StatItem, Stats, TreeCounts,
+};
+use memcg::inspect::VerifyReport;
 use memcg::kmem::{
-    Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology,
+    Kmem, KmemMember, KmemMover, NodeAccount, PackedKmem, Placement, Precharge, PrechargeBound,
+    Topology,
 };
 use memcg::{
-    BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged, ChargedVec,
-    Checkpoint, Counter, CounterConfig, EnterGuard, Event, EventFuture, Group, GroupCounter,
-    GroupId, GroupScope, Grouped, Happened, Later, Limit, Limits, OnFull, OomPolicy,
-    OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime, RuntimeBuilder,
-    Stat, Unit,
+    ApplyOptions, BelowHighFuture, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged,
+    ChargedVec, CheckpointFuture, CounterConfig, CounterKey, EnterGuard, Event, EventFuture,
+    EventInfo, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, Limit, Limits, OnFull,
+    OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext, ReclaimPromise,
+    Registration, Runtime, RuntimeBuilder, StatKey, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -47,24 +51,27 @@ const _: () = {
     shared::<PeakWindow>();
     // Names and figures are plain data.
     plain::<GroupId>();
-    plain::<Counter>();
+    plain::<CounterKey>();
     plain::<Limits>();
+    plain::<ApplyOptions>();
     plain::<Limit>();
     plain::<Bytes>();
     plain::<NameError>();
     plain::<SplitError>();
-    plain::<Counts>();
-    plain::<Stat>();
+    plain::<TreeCounts>();
+    plain::<StatKey>();
     plain::<Unit>();
-    plain::<Item<'static>>();
+    plain::<StatItem<'static>>();
     shared::<Stats>();
     shared::<Snapshot>();
     shared::<SnapshotRow>();
-    shared::<Verdict>();
+    shared::<GroupSpec>();
+    shared::<SpecChanges>();
+    shared::<VerifyReport>();
     // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();
     future::<EventFuture>();
-    future::<Checkpoint>();
+    future::<CheckpointFuture>();
     future::<Grouped<ChargeFuture>>();
     shared::<Grouped<Vec<Charge>>>();
     shared::<Events>();
@@ -78,6 +85,7 @@ const _: () = {
     error::<CreateError>();
     error::<NameError>();
     error::<LimitError>();
+    error::<SpecError>();
     error::<OfflineError>();
     error::<SplitError>();
     error::<MergeError>();
@@ -102,23 +110,23 @@ const _: () = {
     unwinds::<(
         ChargeFuture,
         EventFuture,
-        BelowHigh,
-        Checkpoint,
+        BelowHighFuture,
+        CheckpointFuture,
         Grouped<ChargeFuture>,
     )>();
-    unwinds::<(ReclaimContext<'static>, Later, Happened)>();
+    unwinds::<(ReclaimContext<'static>, ReclaimPromise, EventInfo)>();
     unwinds::<(
         Kmem,
         PackedKmem,
-        Member,
-        Mover,
+        KmemMember,
+        KmemMover,
         NodeAccount,
         Placement,
-        Bound,
+        PrechargeBound,
         Precharge,
         Topology,
     )>();
-    unwinds::<(Snapshot, Stats, PeakWindow, Verdict)>();
+    unwinds::<(Snapshot, Stats, PeakWindow, VerifyReport)>();
     unwinds::<(
         BuildError,
         ChargeError,

@@ -1,7 +1,6 @@
 //! Groups under pressure, with reclaimers of all characters; and which groups are in excess after
 //! any history.
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -127,16 +126,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn recount(groups: &[Group]) {
     for group in groups.iter().filter(|group| !group.is_offline()) {
         assert_eq!(
-            group.is_in_excess(),
-            group.usage() > group.soft(),
+            group.inspect().is_in_excess(),
+            group.usage() > group.inspect().soft(),
             "{}",
             group.path()
         );
         let below = group
+            .inspect()
             .descendants()
-            .filter(|below| below.usage() > below.soft())
+            .filter(|below| below.usage() > below.inspect().soft())
             .count() as u64;
-        assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
+        assert_eq!(
+            group.inspect().descendants_in_excess(),
+            below,
+            "{}",
+            group.path()
+        );
     }
 }
 
@@ -201,7 +206,7 @@ proptest! {
         drop(held);
         root.memory().drain();
         recount(&groups);
-        prop_assert_eq!(root.descendants_in_excess(), 0);
+        prop_assert_eq!(root.inspect().descendants_in_excess(), 0);
         prop_assert!(runtime.verify().is_ok());
     }
 }

@@ -222,7 +222,7 @@ fn assert_are(twins: &Twins, runtime: &Runtime) {
         let group = find(runtime, path).unwrap_or_else(|| panic!("no group {path}"));
         twin.assert_is(&group);
     }
-    assert_eq!(runtime.group_count() as usize, twins.len(), "and no others");
+    assert_eq!(runtime.group_count(), twins.len(), "and no others");
 }
 
 // === Random steps ===

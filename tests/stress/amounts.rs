@@ -1,6 +1,5 @@
 //! Hits without a guard whose bytes add up to 2^64.
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Charge, Group, Limits, Runtime};
 
 /// Guards take credit, and calls by amount put it back: no call misses, and usage stays small.

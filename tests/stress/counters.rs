@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

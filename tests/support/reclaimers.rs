@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext,
-    ReclaimPass, Registration,
+    Bytes, Charge, ChargeError, Group, Limit, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass,
+    ReclaimPriority, Registration,
 };
 
 use super::trees::{charge, create};
@@ -112,14 +112,14 @@ impl Cache {
     /// With `bytes` charged to the group, registered there.
     #[track_caller]
     pub(crate) fn of(group: &Group, bytes: u64, log: &Log) -> (Arc<Cache>, Registration) {
-        Cache::at(group, bytes, Priority::NORMAL, log)
+        Cache::at(group, bytes, ReclaimPriority::NORMAL, log)
     }
 
     #[track_caller]
     pub(crate) fn at(
         group: &Group,
         bytes: u64,
-        priority: Priority,
+        priority: ReclaimPriority,
         log: &Log,
     ) -> (Arc<Cache>, Registration) {
         let cache = Cache::alone(group, bytes, log);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, Group, Priority, Reclaim, ReclaimContext, Registration,
+    Bytes, Charge, ChargeError, CounterKey, Group, Reclaim, ReclaimContext, ReclaimPriority,
+    Registration,
 };
 
 use crate::support::reclaimers::lock;
@@ -11,7 +12,7 @@ use crate::support::reclaimers::lock;
 /// Anonymous memory of one process: reclaim moves it to swap, charge by charge.
 pub(crate) struct Anon {
     group: Group,
-    swap: Counter,
+    swap: CounterKey,
     /// Bytes of each charge.
     piece: u64,
     memory: Mutex<Vec<Charge>>,
@@ -19,7 +20,7 @@ pub(crate) struct Anon {
 }
 
 impl Anon {
-    pub(crate) fn of(group: &Group, swap: Counter, piece: u64) -> (Arc<Anon>, Registration) {
+    pub(crate) fn of(group: &Group, swap: CounterKey, piece: u64) -> (Arc<Anon>, Registration) {
         let anon = Arc::new(Anon {
             group: group.clone(),
             swap,
@@ -27,8 +28,10 @@ impl Anon {
             memory: Mutex::default(),
             swapped: Mutex::default(),
         });
-        let registration =
-            group.register_reclaimer(Arc::clone(&anon) as Arc<dyn Reclaim>, Priority::NORMAL);
+        let registration = group.register_reclaimer(
+            Arc::clone(&anon) as Arc<dyn Reclaim>,
+            ReclaimPriority::NORMAL,
+        );
         (anon, registration)
     }
 

@@ -4,7 +4,6 @@
 use std::ops::Deref;
 use std::thread;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::waiters::until;
@@ -55,6 +54,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
     for group in runtime
         .root()
+        .inspect()
         .descendants()
         .chain([runtime.root()])
         .filter(|group| !group.is_observe_only())
@@ -75,7 +75,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(group.waiting_count(), 0, "{}", group.path());
     }
     root.children().iter().for_each(Group::offline_tree);

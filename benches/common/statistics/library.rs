@@ -2,19 +2,18 @@
 
 #![cfg(not(loom))]
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 
 use super::shape::Shape;
 use super::{Events, Item, Statistics};
 
 impl Item {
     #[inline(always)]
-    pub(crate) fn stat(self) -> Stat {
+    pub(crate) fn stat(self) -> StatKey {
         match self {
-            Item::Anon => Stat::ANON,
-            Item::File => Stat::FILE,
-            Item::Refault => Stat::WORKINGSET_REFAULT,
+            Item::Anon => StatKey::ANON,
+            Item::File => StatKey::FILE,
+            Item::Refault => StatKey::WORKINGSET_REFAULT,
         }
     }
 }
@@ -66,7 +65,7 @@ impl Statistics for Library {
     }
 
     fn flush(&self, group: usize) {
-        self.groups[group].flush();
+        self.groups[group].inspect().flush();
     }
 
     fn events(&self) -> Events {

@@ -4,7 +4,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::PoolAlign;
+use memcg::footprint::PoolAlign;
 
 use super::Options;
 use crate::common::claims::{Bound, Claims, Ratio};

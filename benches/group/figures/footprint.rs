@@ -8,8 +8,8 @@ use std::thread;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::PoolAlign;
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::footprint::PoolAlign;
+use memcg::{Group, Limits, Runtime, StatKey};
 use memcg_bench_rows::Goals;
 
 use super::Options;
@@ -231,7 +231,7 @@ fn fill(parent: &Group, kind: Kind, groups: u32) {
                 }
                 Kind::Counted => {
                     pair(&group);
-                    group.stat_add(Stat::ANON, SIZE.cast_signed());
+                    group.stat_add(StatKey::ANON, SIZE.cast_signed());
                 }
             }
         }

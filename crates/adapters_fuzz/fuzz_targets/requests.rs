@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use memcg::{Group, Limits, Runtime};
 use memcg_observe::protocol::Answer;
-use memcg_observe::{Endpoint, Serving};
+use memcg_observe::{Endpoint, EndpointGuard};
 use serde_json::Value;
 
 /// A longer line is answered once, and its client is dropped.
@@ -24,7 +24,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| run(data));
 struct Service {
     client: Mutex<BufReader<UnixStream>>,
     _groups: Vec<Group>,
-    _serving: Serving,
+    _serving: EndpointGuard,
 }
 
 impl Service {

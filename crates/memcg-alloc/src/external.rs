@@ -21,24 +21,24 @@ use memcg::allocator::Owner;
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn charge_external(bytes: usize) -> External {
+pub fn charge_external(bytes: usize) -> ExternalCharge {
     let owner = if bytes > 0 {
         Owner::charge(bytes)
     } else {
         Owner::NONE
     };
-    External { owner, bytes }
+    ExternalCharge { owner, bytes }
 }
 
 /// The charge for memory that no allocator of the program hands out: see [`charge_external`].
 #[derive(Debug)]
 #[must_use = "dropped at once it pays for nothing, and `let _ =` drops it at once: bind it to a name, as in `let _paid =`"]
-pub struct External {
+pub struct ExternalCharge {
     owner: Owner,
     bytes: usize,
 }
 
-impl External {
+impl ExternalCharge {
     /// Returns the bytes that are charged.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -64,7 +64,7 @@ impl External {
     }
 }
 
-impl Drop for External {
+impl Drop for ExternalCharge {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: so many bytes are charged to the owner, and the value ends.

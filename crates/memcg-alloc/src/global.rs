@@ -2,7 +2,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use memcg::allocator::{Owner, Unfinished, charge_unowned, try_uncharge_unowned, uncharge_unowned};
+use memcg::allocator::{
+    Owner, UnfinishedStep, charge_unowned, try_uncharge_unowned, uncharge_unowned,
+};
 
 use crate::{probe, word};
 
@@ -124,7 +126,7 @@ fn resized(layout: Layout, size: usize) -> Option<Layout> {
 /// The object is new, and its charge has begun on this thread.
 #[inline(never)]
 #[allow(unsafe_code)]
-unsafe fn finish_charge(memory: *mut u8, size: usize, rest: Unfinished) -> *mut u8 {
+unsafe fn finish_charge(memory: *mut u8, size: usize, rest: UnfinishedStep) -> *mut u8 {
     // SAFETY: says the caller.
     unsafe { word::write(memory, size, Owner::finish_charge(size, rest)) };
     memory
@@ -135,7 +137,7 @@ unsafe fn finish_charge(memory: *mut u8, size: usize, rest: Unfinished) -> *mut 
 /// The object is one of the owner's, and the charge for its growth has begun on this thread.
 #[inline(never)]
 #[allow(unsafe_code)]
-unsafe fn finish_grow(memory: *mut u8, owner: Owner, more: usize, rest: Unfinished) -> *mut u8 {
+unsafe fn finish_grow(memory: *mut u8, owner: Owner, more: usize, rest: UnfinishedStep) -> *mut u8 {
     // SAFETY: says the caller.
     unsafe { owner.finish_grow(more, rest) };
     memory
@@ -263,7 +265,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     /// As for `free_owned`, which has begun the uncharge.
     #[inline(never)]
     #[allow(unsafe_code)]
-    unsafe fn finish_free(&self, memory: *mut u8, object: Layout, rest: Unfinished) {
+    unsafe fn finish_free(&self, memory: *mut u8, object: Layout, rest: UnfinishedStep) {
         let size = object.size();
         // SAFETY: says the caller.
         unsafe {

@@ -8,7 +8,7 @@ mod group_alloc;
 mod probe;
 mod word;
 
-pub use external::{External, charge_external};
+pub use external::{ExternalCharge, charge_external};
 pub use global::{EVERY_OBJECT, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 #[cfg(feature = "allocator-api2")]
 pub use group_alloc::GroupAlloc;

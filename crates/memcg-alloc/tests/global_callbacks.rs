@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{
-    Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+    Event, Group, InGroup, Limits, OnFull, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
@@ -44,7 +44,7 @@ fn use_every_part(tenant: &Group) {
         calls: AtomicU64::new(0),
     });
     let registrations = (
-        tenant.register_reclaimer(cache, Priority::NORMAL),
+        tenant.register_reclaimer(cache, ReclaimPriority::NORMAL),
         tenant.on_event(Event::Max, |happened| {
             drop(black_box(format!("{happened:?}")))
         }),
@@ -125,8 +125,8 @@ fn the_crates_own_memory_is_no_groups() {
                         .unwrap();
                     drop(query.charge(1_000).unwrap());
                     drop(query.force_charge(5_000));
-                    query.stat_add(memcg::Stat::ANON, 1);
-                    query.stat_add(memcg::Stat::ANON, -1);
+                    query.stat_add(memcg::StatKey::ANON, 1);
+                    query.stat_add(memcg::StatKey::ANON, -1);
                     assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
@@ -163,7 +163,7 @@ fn a_guards_memory_is_no_groups() {
             ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         let of_groups = outer.run(|| {
             let groups = (inner.enter(), inner.enter());
-            let of_groups = [&outer, &inner].map(Group::allocated_local);
+            let of_groups = [&outer, &inner].map(|group| group.inspect().allocated_local());
             drop(groups);
             of_groups
         });
@@ -197,7 +197,7 @@ fn a_waiting_threads_memory_is_no_groups() {
                 std::thread::yield_now();
             }
             while !for_event.is_finished() {
-                assert_eq!(own.allocated_local(), 0);
+                assert_eq!(own.inspect().allocated_local(), 0);
             }
             drop(held);
             in_line.join().unwrap().unwrap();
@@ -242,7 +242,7 @@ fn callbacks_allocate_and_free() {
             held: Mutex::new(held),
             calls: AtomicU64::new(0),
         });
-        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         let heard = Arc::new(AtomicU64::new(0));
         let listened = Arc::clone(&heard);
         let listener = group.on_event(Event::Max, move |happened| {

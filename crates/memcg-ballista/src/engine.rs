@@ -123,10 +123,10 @@ impl GroupEngine {
         self
     }
 
-    /// Sets what the pools of the tasks do. With a [`Queue`](memcg_datafusion::Queue) a stage that
-    /// fits alone is not failed: a task that is refused for room that others hold waits in line,
-    /// and each of its partitions whose first row has not left runs again. An executor has one
-    /// queue.
+    /// Sets what the pools of the tasks do. With a [`QueryQueue`](memcg_datafusion::QueryQueue) a
+    /// stage that fits alone is not failed: a task that is refused for room that others hold waits
+    /// in line, and each of its partitions whose first row has not left runs again. An executor has
+    /// one queue.
     pub fn pool(mut self, config: PoolConfig) -> GroupEngine {
         self.pool = config;
         self

@@ -15,7 +15,6 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionContext;
 use memcg::errors::CreateError;
-use memcg::expert::Inspect as _;
 use memcg::{Group, GroupName, Limits};
 use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 

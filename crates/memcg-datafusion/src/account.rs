@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::errors::CreateError;
 use memcg::{
-    Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration,
+    Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, ReclaimPriority, Registration,
 };
 
 use crate::config::PoolConfig;
@@ -107,7 +107,7 @@ impl Account {
         let demand = is_asked.then(|| Demand::new(scope.clone()));
         let reclaimer = demand
             .clone()
-            .map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
+            .map(|demand| scope.register_reclaimer(demand, ReclaimPriority::NORMAL));
         let plain = Account::plain(scope.clone());
         let operator = operator.to_string();
         Ok(Account {

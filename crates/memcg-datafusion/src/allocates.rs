@@ -4,7 +4,6 @@
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-use memcg::expert::Inspect as _;
 use memcg::{Limits, Runtime};
 
 /// An object that each allocator which charges groups owns.
@@ -17,7 +16,7 @@ pub(crate) fn an_allocator_charges() -> bool {
         Runtime::builder().build().is_ok_and(|runtime| {
             let root = runtime.root();
             let object = root.run(|| black_box(vec![0_u8; OBJECT]));
-            let charges = root.allocated_local() > 0;
+            let charges = root.inspect().allocated_local() > 0;
             drop(object);
             charges
         })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
-use crate::queue::{InPlace, Place, Queue};
+use crate::queue::{InPlace, Place, QueryQueue};
 
 /// An attempt that may be followed by another waits for such a part of the time that it has run, in
 /// all: to run again costs that time, and ends what others wait for.
@@ -22,7 +22,7 @@ const KNOWN: usize = 256;
 /// The queue of a pool's queries, and the refusals and attempts of that pool.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    queue: Queue,
+    queue: QueryQueue,
     /// Texts and levels of the last refusals: nothing else in an error tells which level has
     /// refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Queued {
-    pub(crate) fn new(queue: Queue) -> Arc<Queued> {
+    pub(crate) fn new(queue: QueryQueue) -> Arc<Queued> {
         let refusals = Mutex::default();
         let attempts = Mutex::default();
         Arc::new(Queued {
@@ -59,7 +59,7 @@ impl Queued {
         })
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &QueryQueue {
         &self.queue
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, Counter, IntoBytes};
+use memcg::{Bytes, CounterKey, IntoBytes};
 
 #[cfg(feature = "session")]
-use crate::queue::Queue;
+use crate::queue::QueryQueue;
 
 /// Default time for which a consumer waits if its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,10 +32,10 @@ pub struct PoolConfig {
     pub(crate) max_unreserved: Option<u64>,
     /// Only sessions look at it.
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
-    pub(crate) spill_counter: Option<Counter>,
+    pub(crate) spill_counter: Option<CounterKey>,
     patience: Option<Duration>,
     #[cfg(feature = "session")]
-    pub(crate) queue: Option<Queue>,
+    pub(crate) queue: Option<QueryQueue>,
 }
 
 impl PoolConfig {
@@ -143,7 +143,7 @@ impl PoolConfig {
     /// # let _ = query;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn spill_counter(mut self, counter: Counter) -> PoolConfig {
+    pub fn spill_counter(mut self, counter: CounterKey) -> PoolConfig {
         self.spill_counter = Some(counter);
         self
     }
@@ -172,13 +172,13 @@ impl PoolConfig {
     }
 
     /// Has a query that is refused memory that others hold wait in line and run again: see
-    /// [`Queue`]. The setting concerns the plans of [sessions](crate::InGroupSession), but for
+    /// [`QueryQueue`]. The setting concerns the plans of [sessions](crate::InGroupSession), but for
     /// `EXPLAIN ANALYZE`.
     ///
     /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock
     /// some six times in all.
     #[cfg(feature = "session")]
-    pub fn queue(mut self, queue: &Queue) -> PoolConfig {
+    pub fn queue(mut self, queue: &QueryQueue) -> PoolConfig {
         self.queue = Some(queue.clone());
         self
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use memcg::{Group, Later, Reclaim, ReclaimContext};
+use memcg::{Group, Reclaim, ReclaimContext, ReclaimPromise};
 
 use crate::sorts::Sorts;
 
@@ -64,7 +64,7 @@ pub(crate) struct Demand {
 
 #[derive(Debug)]
 struct OpenDemand {
-    later: Later,
+    later: ReclaimPromise,
     /// The group that is full.
     target: Group,
     /// Bytes that are still wanted.
@@ -185,7 +185,7 @@ impl Demand {
         self.close_if_over(&mut open);
         if open.is_none() && want > 0 && self.reclaimable() > 0 {
             *open = Some(OpenDemand {
-                later: context.later(),
+                later: context.promise(),
                 target: context.target(),
                 left: want,
                 freed: 0,

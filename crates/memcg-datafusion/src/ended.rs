@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use datafusion_common::DataFusionError;
 use futures::task::AtomicWaker;
-use memcg::{ChargeError, Group};
+use memcg::{ChargeError, ChargeErrorKind, Group};
 
 /// Why a query has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub enum EndReason {
 }
 
 /// The error of a query that has ended because of its group. DataFusion passes it on as
-/// `DataFusionError::External`; [`Ended::of`] finds it.
+/// `DataFusionError::External`; [`EndedError::of`] finds it.
 ///
 /// ```
 /// use datafusion::prelude::SessionContext;
 /// use memcg::{Limits, Runtime};
-/// use memcg_datafusion::{EndReason, Ended, InGroupSession, PoolConfig};
+/// use memcg_datafusion::{EndReason, EndedError, InGroupSession, PoolConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,20 +36,20 @@ pub enum EndReason {
 /// let rows = query.read_empty()?;
 /// drop(query); // its group is offline from here on
 /// let error = rows.collect().await.unwrap_err();
-/// let ended = Ended::of(&error).unwrap();
+/// let ended = EndedError::of(&error).unwrap();
 /// assert_eq!((ended.path(), ended.reason()), ("/acme/17", EndReason::Offline));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedError {
     path: String,
     reason: EndReason,
 }
 
-impl Ended {
+impl EndedError {
     /// Finds the error, however deep DataFusion has wrapped it.
-    pub fn of(error: &DataFusionError) -> Option<&Ended> {
+    pub fn of(error: &DataFusionError) -> Option<&EndedError> {
         match error.find_root() {
             DataFusionError::External(error) => error.downcast_ref(),
             _ => None,
@@ -67,13 +67,13 @@ impl Ended {
     }
 
     /// End that a refused charge tells of, if the group takes no charges any more.
-    pub(crate) fn from_charge(error: &ChargeError) -> Option<Ended> {
-        let reason = match error {
-            ChargeError::Cancelled { .. } => EndReason::Cancelled,
-            ChargeError::Offline { .. } => EndReason::Offline,
+    pub(crate) fn from_charge(error: &ChargeError) -> Option<EndedError> {
+        let reason = match error.kind() {
+            ChargeErrorKind::Cancelled => EndReason::Cancelled,
+            ChargeErrorKind::Offline => EndReason::Offline,
             _ => return None,
         };
-        Some(Ended {
+        Some(EndedError {
             path: error.group().path(),
             reason,
         })
@@ -84,7 +84,7 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for EndedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = &self.path;
         match self.reason {
@@ -104,7 +104,7 @@ impl fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for EndedError {}
 
 /// State of the queries of a group: if they go on, and the streams to wake when they do not.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Life {
     }
 
     #[cfg(feature = "session")]
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<EndedError> {
         // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag
         // was read is woken, because the reader looks again after it has registered.
         let reason = if self.cancelled.load(Ordering::Acquire) {
@@ -144,7 +144,7 @@ impl Life {
         } else {
             return None;
         };
-        Some(Ended {
+        Some(EndedError {
             path: self.group().path(),
             reason,
         })

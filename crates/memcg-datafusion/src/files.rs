@@ -9,7 +9,7 @@ use bytes::Bytes;
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::{DiskManager, SpillFile, SpillWriter, TempFileFactory};
 use futures::Stream;
-use memcg::{Charge, ChargeError, Counter, Group};
+use memcg::{Charge, ChargeError, CounterKey, Group};
 
 use crate::refusal::{Words, WriteRefused};
 
@@ -17,7 +17,7 @@ use crate::refusal::{Words, WriteRefused};
 #[derive(Debug)]
 pub(crate) struct Files {
     group: Group,
-    counter: Counter,
+    counter: CounterKey,
     disks: Mutex<Vec<Disk>>,
 }
 
@@ -29,7 +29,7 @@ struct Disk {
 }
 
 impl Files {
-    pub(crate) fn new(group: &Group, counter: Counter) -> Result<Files> {
+    pub(crate) fn new(group: &Group, counter: CounterKey) -> Result<Files> {
         group
             .counter(counter)
             .map_err(|error| DataFusionError::External(error.into()))?;
@@ -96,7 +96,7 @@ impl Files {
 struct CountedFiles {
     disk: Arc<DiskManager>,
     group: Group,
-    counter: Counter,
+    counter: CounterKey,
 }
 
 impl TempFileFactory for CountedFiles {
@@ -124,7 +124,7 @@ struct CountedFile {
 /// Bytes charged for a file.
 struct FileBytes {
     group: Group,
-    counter: Counter,
+    counter: CounterKey,
     charge: Mutex<Option<Charge>>,
 }
 
@@ -133,7 +133,7 @@ impl FileBytes {
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
         let charged = self
             .group
-            .charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
+            .try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
         charged
             .map(|[charge]| charge)
             .map_err(|error| io::Error::other(refused(&error)))

@@ -46,10 +46,10 @@ pub use arrow::ArrowPool;
 #[cfg(feature = "session")]
 pub use caches::GroupCaches;
 pub use config::PoolConfig;
-pub use ended::{EndReason, Ended};
+pub use ended::{EndReason, EndedError};
 pub use pool::GroupPool;
 #[cfg(feature = "session")]
-pub use queue::{Queue, QueueCounts};
+pub use queue::{QueryQueue, QueueCounts};
 pub use refusal::PoolError;
 #[cfg(feature = "session")]
 pub use session::{InGroupSession, QuerySession};

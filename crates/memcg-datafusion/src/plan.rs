@@ -220,9 +220,9 @@ impl GroupPool {
     /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there,
     /// and ends with the group.
     ///
-    /// If the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan
-    /// waits in line by itself, and runs again as a copy of the plan. A plan in which an operator
-    /// reads a dynamic filter of another one does not run again: it waits in its place.
+    /// If the pool is that of a session with a [`QueryQueue`](crate::QueryQueue), each partition of
+    /// the plan waits in line by itself, and runs again as a copy of the plan. A plan in which an
+    /// operator reads a dynamic filter of another one does not run again: it waits in its place.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -20,7 +20,7 @@ use crate::allocates::an_allocator_charges;
 use crate::attempts::Queued;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
-use crate::ended::{Ended, Life};
+use crate::ended::{EndedError, Life};
 #[cfg(feature = "session")]
 use crate::files::Files;
 use crate::patience::Patience;
@@ -45,7 +45,7 @@ use crate::unreserved::Unreserved;
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the
 /// refusal of the group: which group was full, by how much the growth is short, and which groups
-/// hold most. Where the group is cancelled or offline, the error is an [`Ended`].
+/// hold most. Where the group is cancelled or offline, the error is an [`EndedError`].
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
@@ -652,7 +652,7 @@ fn give_back(account: &Account, step: Step) {
 
 /// Error that DataFusion gets for a charge that was not made.
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
-    match (Ended::from_charge(error), error.over_limit()) {
+    match (EndedError::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
         (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
         (None, None) => exhausted(consumer, format_args!("{error}")),

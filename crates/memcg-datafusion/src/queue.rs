@@ -59,13 +59,13 @@ const HOLDS_PART: u32 = 50;
 ///
 /// use datafusion::prelude::SessionContext;
 /// use memcg::{Limits, Runtime};
-/// use memcg_datafusion::{InGroupSession, PoolConfig, Queue};
+/// use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue};
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(64 << 20))?;
-/// let queue = Queue::new(3, Duration::from_secs(60));
+/// let queue = QueryQueue::new(3, Duration::from_secs(60));
 /// let config = PoolConfig::new().spill_on_demand().queue(&queue);
 /// let query = SessionContext::new().for_query(&acme, 17, Limits::new(), &config)?;
 /// query.sql("SELECT 1 + 1").await?.collect().await?;
@@ -74,11 +74,11 @@ const HOLDS_PART: u32 = 50;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Queue {
+pub struct QueryQueue {
     shared: Arc<Shared>,
 }
 
-/// Counts of a [`Queue`]: queries that run and wait now, and restarts and refusals so far.
+/// Counts of a [`QueryQueue`]: queries that run and wait now, and restarts and refusals so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounts {
@@ -401,13 +401,13 @@ fn watch(shared: &Weak<Shared>) {
     }
 }
 
-impl Queue {
+impl QueryQueue {
     /// A line for queries that run at most `attempts` times, at least twice, and wait for at most
     /// `patience` in all. Then a query gets its last refusal. A new query waits behind others for
     /// at most `patience`, too, and then starts.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
-    pub fn new(attempts: u32, patience: Duration) -> Queue {
+    pub fn new(attempts: u32, patience: Duration) -> QueryQueue {
         let shared = Shared {
             attempts: attempts.max(2),
             patience,
@@ -416,7 +416,7 @@ impl Queue {
             refused: AtomicU64::new(0),
             refused_after_first_row: AtomicU64::new(0),
         };
-        Queue {
+        QueryQueue {
             shared: Arc::new(shared),
         }
     }
@@ -534,12 +534,12 @@ impl Queue {
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for QueryQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shared {
             attempts, patience, ..
         } = &*self.shared;
-        f.debug_struct("Queue")
+        f.debug_struct("QueryQueue")
             .field("attempts", attempts)
             .field("patience", patience)
             .field("counts", &self.counts())
@@ -579,8 +579,8 @@ impl Place {
         self.id
     }
 
-    fn queue(&self) -> Queue {
-        Queue {
+    fn queue(&self) -> QueryQueue {
+        QueryQueue {
             shared: Arc::clone(&self.shared),
         }
     }

@@ -23,8 +23,8 @@ use crate::state::session_in;
 /// disk manager and caches; settings, functions, prepared statements and id are as they were at the
 /// call. The new session's memory pool is a [`GroupPool`]. Its plans run in the group
 /// ([`Group::current`]); with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do,
-/// too. They end with [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline.
-/// A call copies the session's state, which takes some tens of microseconds.
+/// too. They end with [`EndedError`](crate::EndedError) when the group is chosen as a victim or
+/// goes offline. A call copies the session's state, which takes some tens of microseconds.
 ///
 /// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` return an
 /// error when their (empty) result is read. The session keeps its pool in any case.
@@ -116,7 +116,7 @@ impl InGroupSession for SessionContext {
 /// `SessionContext`.
 ///
 /// Keep it until the last row is read. The drop takes the query's group offline, and what still
-/// runs ends with [`Ended`](crate::Ended). Reservations of such work stay charged until they are
+/// runs ends with [`EndedError`](crate::EndedError). Reservations of such work stay charged until they are
 /// dropped.
 #[must_use = "dropped at once, the query's group goes offline at once, and `let _ =` drops it at once: bind it to a name"]
 pub struct QuerySession {

@@ -95,7 +95,7 @@ fn packed_structs_copy_their_fields() {
     }
 
     #[derive(Weigh)]
-    #[repr(packed(2))]
+    #[repr(Rust, packed(2))]
     struct Pair(u8, u64);
 
     #[derive(Weigh)]

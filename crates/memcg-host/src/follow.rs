@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
 use crate::worker::Worker;
 use crate::{Host, HostError, HostLimits};
 
-/// The time between two reads of the host's limits by a [`Follow`], unless the caller says
+/// The time between two reads of the host's limits by a [`FollowGuard`], unless the caller says
 /// otherwise.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
@@ -110,7 +109,7 @@ impl HostBuilder {
     ///
     /// [`HostError`] where the limits cannot be read, the runtime cannot be built or no thread can
     /// be started.
-    pub fn build(self) -> Result<(Runtime, Follow), HostError> {
+    pub fn build(self) -> Result<(Runtime, FollowGuard), HostError> {
         let HostBuilder { builder, follower } = self;
         let limits = follower.limits()?;
         let mut first = FollowState::new(&limits, follower.share);
@@ -128,7 +127,7 @@ impl HostBuilder {
 
 type OnChange = Box<dyn Fn(&FollowState) + Send>;
 
-/// Starts a [`Follow`]: see [`Host::follower`].
+/// Starts a [`FollowGuard`]: see [`Host::follower`].
 #[must_use = "`start` starts it"]
 pub struct HostFollower {
     host: Host,
@@ -190,11 +189,12 @@ impl HostFollower {
     /// of another runtime of the process, or outside of the group, count as uncharged.
     ///
     /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals,
-    /// snapshots and metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged))
-    /// until the thread ends. Where a reading of the process's memory fails later, the figure stays
-    /// as it is, and [`FollowState::fault`] says why. A look costs one more small file and a few
-    /// loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
-    /// says, so the figure may be that much too high.
+    /// snapshots and metrics
+    /// ([`GroupInspector::show_uncharged`](memcg::inspect::GroupInspector::show_uncharged)) until
+    /// the thread ends. Where a reading of the process's memory fails later, the figure stays as it
+    /// is, and [`FollowState::fault`] says why. A look costs one more small file and a few loads:
+    /// it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound) says, so
+    /// the figure may be that much too high.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -233,7 +233,7 @@ impl HostFollower {
     /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides
     /// them, of the max or of the fault. A max that falls has asked reclaimers by then. The thread
     /// that follows calls the hook and holds no lock, so the hook may do anything, also drop the
-    /// [`Follow`]. No limit is read while it runs. Its panics are caught.
+    /// [`FollowGuard`]. No limit is read while it runs. Its panics are caught.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -256,7 +256,7 @@ impl HostFollower {
     ///
     /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be
     /// started.
-    pub fn start(self, group: &Group) -> Result<Follow, HostError> {
+    pub fn start(self, group: &Group) -> Result<FollowGuard, HostError> {
         let limits = self.limits()?;
         self.start_at(group, limits)
     }
@@ -270,7 +270,7 @@ impl HostFollower {
         }
     }
 
-    fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
+    fn start_at(self, group: &Group, limits: HostLimits) -> Result<FollowGuard, HostError> {
         let mut state = FollowState::new(&limits, self.share);
         let mut uncharged = Uncharged::default();
         if self.less_uncharged {
@@ -306,7 +306,7 @@ impl HostFollower {
                 show(&group, 0);
             }
         })?;
-        Ok(Follow {
+        Ok(FollowGuard {
             state,
             _worker: worker,
         })
@@ -347,19 +347,14 @@ impl HostFollower {
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while
             // after that.
-            match group.memory().set_max_now(Limit::Bytes(now.max)) {
-                Ok(_) => now.changes += 1,
-                Err(fault) => {
-                    now.fault = Some(format!("max {}: {fault}", Bytes(now.max)));
-                    now.max = before.max;
-                }
-            }
+            group.inspect().move_max(Bytes(now.max));
+            now.changes += 1;
         }
+        group.inspect().end_vain_waits();
         let has_fallen = now.max < before.max;
-        let max = now.max;
         *lock(shown) = now;
-        if has_fallen && let Err(fault) = group.set_max(Limit::Bytes(max)) {
-            lock(shown).fault = Some(fault.to_string());
+        if has_fallen {
+            group.inspect().shrink_to_max();
         }
         if has_fallen && self.less_uncharged {
             // Memory that reclaim gave to the system is not the allocator's. By the next look a
@@ -425,12 +420,12 @@ impl Seen {
 /// Keeps the max of a group at a share of what the system grants, until it is dropped: see
 /// [`Host::follow`].
 #[derive(Debug)]
-pub struct Follow {
+pub struct FollowGuard {
     state: Arc<Mutex<FollowState>>,
     _worker: Worker,
 }
 
-/// Counts of a [`Follow`]'s work.
+/// Counts of a [`FollowGuard`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowState {
@@ -455,8 +450,9 @@ impl Host {
     /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it
     /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
-    /// The thread calls [`Group::set_max`], so a limit that is lowered asks reclaimers on that
-    /// thread. It sets nothing while the limits stay, so a max that the service sets itself holds
+    /// A limit that is lowered asks reclaimers on that thread. A dip loses no request: a charge that
+    /// waits for more than the max has fallen to stays in line for one second, and is refused with
+    /// the first look after that. The thread sets nothing while the limits stay, so a max that the service sets itself holds
     /// until they change. Where a file cannot be read, or a group above is not shown any more, the
     /// max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
     /// counts when four looks have found it, for it may be there for a moment alone. The thread
@@ -497,12 +493,12 @@ impl Host {
         group: &Group,
         share: Percent,
         period: Duration,
-    ) -> Result<Follow, HostError> {
+    ) -> Result<FollowGuard, HostError> {
         self.follower(share).period(period).start(group)
     }
 }
 
-impl Follow {
+impl FollowGuard {
     /// Returns what the thread has read and set last.
     pub fn state(&self) -> FollowState {
         lock(&self.state).clone()
@@ -593,7 +589,7 @@ impl HostFollower {
 /// leaves it out.
 fn show(group: &Group, uncharged: u64) {
     if group.parent().is_none() {
-        group.show_uncharged(Bytes(uncharged));
+        group.inspect().show_uncharged(Bytes(uncharged));
     }
 }
 
@@ -725,7 +721,7 @@ mod tests {
         let looks = || std::thread::sleep(Duration::from_millis(100));
         let state = follow.state();
         assert_eq!(
-            (root.max(), root.uncharged()),
+            (root.max(), root.inspect().uncharged()),
             (state.granted - (64 << 20), 64 << 20)
         );
         for by_hand in [state.max / 2, state.max / 2 * 3] {
@@ -737,6 +733,6 @@ mod tests {
             );
         }
         drop(follow);
-        assert_eq!(root.uncharged(), 0);
+        assert_eq!(root.inspect().uncharged(), 0);
     }
 }

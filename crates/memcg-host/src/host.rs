@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::HostError;
 use crate::limits::HostLimits;
 use crate::memory::HostMemory;
-use crate::pressure::{self, HostPressure, HostTrigger, Stalled};
+use crate::pressure::{self, HostPressure, HostTrigger, StallScope};
 
 /// The system that this process runs on: the machine, and the control group that the process is in.
 ///
@@ -103,16 +103,16 @@ impl Host {
     ///
     /// ```no_run
     /// use std::time::Duration;
-    /// use memcg_host::{Host, Stalled};
+    /// use memcg_host::{Host, StallScope};
     ///
-    /// let trigger = Host::new().trigger(Stalled::Some, Duration::from_millis(100), Duration::from_secs(2))?;
+    /// let trigger = Host::new().trigger(StallScope::Some, Duration::from_millis(100), Duration::from_secs(2))?;
     /// while !trigger.wait(Duration::from_secs(10))? {}
     /// println!("memory is short");
     /// # Ok::<(), memcg_host::HostError>(())
     /// ```
     pub fn trigger(
         &self,
-        stalled: Stalled,
+        stalled: StallScope,
         stall: Duration,
         window: Duration,
     ) -> Result<HostTrigger, HostError> {

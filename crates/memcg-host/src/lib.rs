@@ -24,10 +24,10 @@ mod reconcile;
 mod worker;
 
 pub use error::HostError;
-pub use follow::{Follow, FollowState, HostBuilder, HostFollower, MaxOfHost, PERIOD};
+pub use follow::{FollowGuard, FollowState, HostBuilder, HostFollower, MaxOfHost, PERIOD};
 pub use host::Host;
 pub use limits::{HostLimit, HostLimits};
 pub use memory::HostMemory;
-pub use pressure::{HostPressure, HostStall, HostTrigger, Stalled};
-pub use reclaim::{HostLevel, HostReclaim, HostReclaimState, HostReclaimer, StallSource};
+pub use pressure::{HostPressure, HostStall, HostTrigger, StallScope};
+pub use reclaim::{HostLevel, HostReclaimGuard, HostReclaimState, HostReclaimer, StallSource};
 pub use reconcile::{Reconciler, Reconciliation};

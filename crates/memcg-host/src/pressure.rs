@@ -39,7 +39,7 @@ pub struct HostStall {
 /// Whose loss of time counts: see [`Host::trigger`](crate::Host::trigger).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Stalled {
+pub enum StallScope {
     /// That of any process.
     Some,
     /// That of all processes at once.
@@ -126,7 +126,7 @@ pub struct HostTrigger {
 impl HostTrigger {
     pub(crate) fn new(
         path: PathBuf,
-        stalled: Stalled,
+        stalled: StallScope,
         stall: Duration,
         window: Duration,
     ) -> Result<HostTrigger, HostError> {
@@ -139,8 +139,8 @@ impl HostTrigger {
             source,
         };
         let kind = match stalled {
-            Stalled::Some => "some",
-            Stalled::Full => "full",
+            StallScope::Some => "some",
+            StallScope::Full => "full",
         };
         let mut file = OpenOptions::new()
             .read(true)

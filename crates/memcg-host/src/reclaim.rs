@@ -7,7 +7,7 @@ use std::time::Duration;
 use memcg::{Bytes, Group, Percent};
 
 use crate::held::Held;
-use crate::pressure::Stalled;
+use crate::pressure::StallScope;
 use crate::worker::{Stop, Worker};
 use crate::{Host, HostError, HostTrigger, files};
 
@@ -94,9 +94,9 @@ impl HostReclaimer {
     /// # Errors
     ///
     /// [`HostError`] where the limits cannot be read, or no thread can be started.
-    pub fn start(self) -> Result<HostReclaim, HostError> {
+    pub fn start(self) -> Result<HostReclaimGuard, HostError> {
         self.host.limits()?;
-        let trigger = self.host.trigger(Stalled::Some, self.stall, self.window);
+        let trigger = self.host.trigger(StallScope::Some, self.stall, self.window);
         let by = match &trigger {
             Ok(_) => StallSource::Trigger,
             Err(_) if self.host.pressure().is_ok() => StallSource::Totals,
@@ -116,7 +116,7 @@ impl HostReclaimer {
         let worker = Worker::start("memcg-host-psi", move |stop| {
             self.work(stop, trigger.ok(), &shown)
         })?;
-        Ok(HostReclaim {
+        Ok(HostReclaimGuard {
             state,
             _worker: worker,
         })
@@ -297,12 +297,12 @@ fn share_of(stall: Duration, period: Duration, window: Duration) -> Duration {
 /// Reclaims while the host is under pressure, until it is dropped. The drop waits for a round that
 /// runs, and at most one period more.
 #[derive(Debug)]
-pub struct HostReclaim {
+pub struct HostReclaimGuard {
     state: Arc<Mutex<HostReclaimState>>,
     _worker: Worker,
 }
 
-/// Counts of a [`HostReclaim`]'s work.
+/// Counts of a [`HostReclaimGuard`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReclaimState {
@@ -322,7 +322,7 @@ pub struct HostReclaimState {
     pub fault: Option<String>,
 }
 
-/// The source from which a [`HostReclaim`] learns that processes lose time.
+/// The source from which a [`HostReclaimGuard`] learns that processes lose time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallSource {
@@ -334,7 +334,7 @@ pub enum StallSource {
     None,
 }
 
-impl HostReclaim {
+impl HostReclaimGuard {
     /// Returns what the thread has done so far.
     pub fn state(&self) -> HostReclaimState {
         lock(&self.state).clone()

@@ -6,9 +6,9 @@ use std::panic::panic_any;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Limits, Percent, Priority, Runtime};
+use memcg::{Bytes, Limit, Limits, Percent, ReclaimPriority, Runtime};
 use memcg_host::{
-    Follow, FollowState, Host, HostError, MaxOfHost, Reconciler, StallSource, Stalled,
+    FollowGuard, FollowState, Host, HostError, MaxOfHost, Reconciler, StallScope, StallSource,
 };
 use support::{Cache, Layout};
 
@@ -27,7 +27,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[track_caller]
-fn follows(follow: &Follow, what: &str, is_so: impl Fn(&FollowState) -> bool) {
+fn follows(follow: &FollowGuard, what: &str, is_so: impl Fn(&FollowState) -> bool) {
     wait_for(what, || is_so(&follow.state()));
 }
 
@@ -55,7 +55,7 @@ fn a_max_follows_the_limit() {
         "half of 256 MiB, from the beginning"
     );
     let cache = Cache::of_mib(&root, 100);
-    let registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
 
     layout.write(MAX, "104857600\n");
     follows(&follow, "the max falls", |state| state.max == 50 * MIB);
@@ -74,6 +74,45 @@ fn a_max_follows_the_limit() {
         state.max == 5 * MIB
     });
     drop(registration);
+}
+
+/// A charge that waits is not lost to a limit that falls for a moment. Once the limit has stood for a
+/// second, it can never fit.
+#[test]
+fn a_dip_loses_no_wait() {
+    let layout = Layout::new("docker_v2");
+    let host = Host::at(layout.root());
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting");
+    let root = runtime.root();
+    let follow = host
+        .follow(&root, percent(50), PERIOD)
+        .expect("a readable layout");
+    let half = root
+        .create("half", Limits::new().max(Limit::percent(50)))
+        .expect("a free name");
+    let _held = half.charge(Bytes(40 * MIB)).expect("64 MiB");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let begun = Instant::now();
+            let time = memcg::OnFull::Wait(Duration::from_secs(600));
+            let refused = half.charge_with(Bytes(45 * MIB), time).expect_err("held");
+            (begun.elapsed(), refused.to_string())
+        });
+        wait_for("it waits", || half.waiting_count() == 1);
+        layout.write(MAX, "104857600\n");
+        follows(&follow, "the max falls", |state| state.max == 50 * MIB);
+        layout.write(MAX, "268435456\n");
+        follows(&follow, "it was a dip", |state| state.max == 128 * MIB);
+        assert_eq!(half.waiting_count(), 1);
+        layout.write(MAX, "104857600\n");
+        follows(&follow, "the max falls", |state| state.max == 50 * MIB);
+        let (waited, refused) = waits.join().expect("no panic");
+        assert!(waited >= Duration::from_secs(1));
+        assert!(refused.starts_with("/half refused 45 MiB"), "{refused}");
+    });
 }
 
 /// An unknown limit is not trusted to be more.
@@ -174,7 +213,7 @@ fn bad_input() {
             .is_err()
     );
     let trigger = nowhere.trigger(
-        Stalled::Some,
+        StallScope::Some,
         Duration::from_millis(100),
         Duration::from_secs(2),
     );
@@ -199,7 +238,7 @@ fn anonymous_memory_is_reclaimed() {
         .expect("no odd setting");
     let root = runtime.root();
     let cache = Cache::of_mib(&root, 100);
-    let registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     // The file is not the kernel's, which takes a trigger from its own alone: so the totals are
     // compared.
     let reclaimer = Host::at(layout.root())

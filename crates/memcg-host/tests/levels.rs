@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Percent, Priority, Runtime};
+use memcg::{Bytes, Percent, ReclaimPriority, Runtime};
 use memcg_host::{Host, HostError, HostReclaimState, MaxOfHost, Reconciler};
 use support::{Cache, Layout};
 
@@ -52,7 +52,7 @@ fn after_a_look(parts: &[&str]) -> HostReclaimState {
         .build()
         .expect("no odd setting");
     let root = runtime.root();
-    let _registration = root.register_reclaimer(Cache::of_mib(&root, 300), Priority::NORMAL);
+    let _registration = root.register_reclaimer(Cache::of_mib(&root, 300), ReclaimPriority::NORMAL);
     // One look is enough, and the next is far away.
     let reclaimer = Host::at(layout.root()).reclaimer(&root).period(PERIOD);
     let reclaiming = reclaimer.start().expect("a readable layout");
@@ -585,7 +585,7 @@ fn a_hook_of_any_kind() {
     let layout = of_mounts(WHOLE, "");
     let runtime = Runtime::builder().build().expect("no odd setting");
     let root = runtime.root();
-    let held: Arc<Mutex<Option<memcg_host::Follow>>> = Arc::default();
+    let held: Arc<Mutex<Option<memcg_host::FollowGuard>>> = Arc::default();
     let (sender, calls) = mpsc::channel();
     let of_hook = Arc::clone(&held);
     let percent = Percent::new(100).expect("at most 100");

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use memcg::{Bytes, Charge, Percent, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_host::{Host, HostError, MaxOfHost, Stalled};
+use memcg::{Bytes, Charge, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
+use memcg_host::{Host, HostError, MaxOfHost, StallScope};
 
 const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
@@ -117,7 +117,7 @@ fn service(follows: bool) {
     let _follow = follows.then_some(follow);
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
-    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = root.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
     let mut shown = 0;
     let mut fills = false;
     loop {
@@ -164,7 +164,7 @@ fn leaks(makes_room: bool) {
     let (runtime, follow) = builder.build().expect("a host");
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
-    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = root.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
     while root.headroom() >= 32 * MIB {
         let Ok(charge) = root.charge(Bytes(MIB)) else {
             break;
@@ -200,7 +200,7 @@ fn reads() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
     let trigger = match Host::new().trigger(
-        Stalled::Some,
+        StallScope::Some,
         Duration::from_millis(10),
         Duration::from_secs(2),
     ) {
@@ -233,7 +233,7 @@ fn leaves() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
     match Host::new().trigger(
-        Stalled::Full,
+        StallScope::Full,
         Duration::from_secs(1),
         Duration::from_secs(2),
     ) {
@@ -263,7 +263,7 @@ fn gives() {
     let root = runtime.root();
     let block = || (vec![1_u8; MIB as usize], root.force_charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
-    let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let _registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     // Held memory alone decides: time that the kernel loses to its own reclaim asks for nothing.
     let reclaimer = Host::new()
         .reclaimer(&root)
@@ -676,13 +676,13 @@ fn the_kernels_trigger() -> bool {
         (stall, Duration::from_secs(60)),
         (Duration::ZERO, window),
     ] {
-        let refused = host.trigger(Stalled::Some, stall, window);
+        let refused = host.trigger(StallScope::Some, stall, window);
         assert!(
             matches!(refused, Err(HostError::Trigger { .. })),
             "{stall:?} in {window:?}: {refused:?}"
         );
     }
-    match host.trigger(Stalled::Full, stall, window) {
+    match host.trigger(StallScope::Full, stall, window) {
         Ok(trigger) => {
             // The test does not say if memory is short now.
             let fired = trigger

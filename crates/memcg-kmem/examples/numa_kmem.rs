@@ -25,7 +25,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
-use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemSlab, KmemStore, KmemVec, PerCpu};
 use memcg_report::terminal::State;
 
@@ -172,7 +172,7 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         "1,000 sessions of both tenants in the same pages, each charged for its own bytes",
         runtime,
     );
-    let of = |group: &Group| size(group.numa_stat(Stat::SLAB, Freshness::Exact).sum());
+    let of = |group: &Group| size(group.numa_stat(StatKey::SLAB, Freshness::Exact).sum());
     println!(
         "    of which acme {}, globex {}, {} B each",
         of(&acme),

@@ -73,7 +73,7 @@ pub struct Endpoint {
 ///
 /// | question | answer |
 /// |---|---|
-/// | `{"get":{"path":"/acme","file":"memory.max"}}` | `{"ok":"536870912\n"}`: see [`File`](crate::File) |
+/// | `{"get":{"path":"/acme","file":"memory.max"}}` | `{"ok":"536870912\n"}`: see [`GroupFile`](crate::GroupFile) |
 /// | `{"rows":{"path":"/","depth":1,"top":20}}` | `{"ok":{"rows":[..],"others":[[1,4096]]}}`: the group, and the largest below it; see [`Exposition`] |
 /// | `{"incidents":{"path":"/acme","most":5}}` | `{"ok":[..]}`: its last refusals and victims, see [`Endpoint::incidents`] |
 /// | `{"metrics":{}}` | `{"ok":"# HELP .."}`: OpenMetrics |
@@ -110,7 +110,7 @@ pub struct Endpoint {
 /// assert_eq!(answer, "{\"ok\":\"1073741824\\n\"}\n");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn serve(runtime: &Runtime, path: impl AsRef<Path>) -> io::Result<Serving> {
+pub fn serve(runtime: &Runtime, path: impl AsRef<Path>) -> io::Result<EndpointGuard> {
     Endpoint::new(runtime).serve(path)
 }
 
@@ -168,7 +168,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// As [`serve`].
-    pub fn serve(self, path: impl AsRef<Path>) -> io::Result<Serving> {
+    pub fn serve(self, path: impl AsRef<Path>) -> io::Result<EndpointGuard> {
         let (file, listener) = SocketFile::bind(path.as_ref(), self.mode)?;
         listener.set_nonblocking(true)?;
         if self.incidents > 0 {
@@ -203,7 +203,7 @@ impl Endpoint {
             metrics: None,
         };
         let serving = named("memcg-serve").spawn(move || server.run())?;
-        Ok(Serving {
+        Ok(EndpointGuard {
             file,
             stop,
             wake,
@@ -215,21 +215,21 @@ impl Endpoint {
 /// A socket that is being served. Its drop ends that, removes the file unless another server's is
 /// there by now, and waits for a limit that is being set.
 #[derive(Debug)]
-pub struct Serving {
+pub struct EndpointGuard {
     file: SocketFile,
     stop: Arc<Mutex<bool>>,
     wake: Arc<UnixStream>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Serving {
+impl EndpointGuard {
     /// Returns where the socket is.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 }
 
-impl Drop for Serving {
+impl Drop for EndpointGuard {
     fn drop(&mut self) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake(&self.wake);

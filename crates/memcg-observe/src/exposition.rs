@@ -8,8 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use memcg::expert::Inspect as _;
-use memcg::figures::{Item, Ledger};
+use memcg::figures::{Ledger, StatItem};
 use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
@@ -215,7 +214,7 @@ impl Exposition {
         for depth in 1..=self.depth {
             let mut level: Vec<(Group, u64)> = rows[first..]
                 .iter()
-                .flat_map(|(group, ..)| group.top(self.top))
+                .flat_map(|(group, ..)| group.inspect().top(self.top))
                 .collect();
             if level.is_empty() {
                 break;
@@ -237,7 +236,7 @@ impl Exposition {
                     .map(|(group, usage)| (group, usage, depth)),
             );
         }
-        let items: Vec<Item<'_>> = self.runtime.items().collect();
+        let items: Vec<StatItem<'_>> = self.runtime.items().collect();
         let rows = rows.into_iter().map(|(group, usage, depth)| {
             let mut row = row(&group, usage, depth, &items);
             if self.has_ledger {
@@ -307,7 +306,7 @@ impl Figures {
     }
 }
 
-fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
+fn row(group: &Group, usage: u64, depth: usize, items: &[StatItem<'_>]) -> Row {
     let events = group.events();
     let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
     let stats = group.read(Freshness::Threshold);
@@ -319,17 +318,17 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     Row {
         path: group.path(),
         depth,
-        children: group.child_count(),
+        children: group.inspect().child_count(),
         usage,
         // Read after usage: a part of it, and no more.
         stocked_bound: group.memory().stocked_bound().min(usage),
         peak: group.peak(),
         forced: group.forced(),
         max: group.max(),
-        high: group.high(),
-        soft: group.soft(),
-        low: group.low(),
-        min: group.min(),
+        high: group.inspect().high(),
+        soft: group.inspect().soft(),
+        low: group.inspect().low(),
+        min: group.inspect().min(),
         share: limits.share.unwrap_or(0),
         importance: limits.importance,
         waiting: group.waiting_count() as u64,
@@ -345,7 +344,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
             .map(|counter| (counter.name().to_string(), counter_row(&counter)))
             .collect(),
         pressure: group.pressure().into(),
-        uncharged: group.uncharged(),
+        uncharged: group.inspect().uncharged(),
         pressure_level: group.pressure_level().name().to_string(),
     }
 }
@@ -544,7 +543,7 @@ impl Process {
             drained: counts.drained,
             barriers: counts.barriers,
             flushes: counts.flushes,
-            degraded: runtime.barrier() == memcg::expert::BarrierState::Degraded,
+            degraded: runtime.barrier() == memcg::barrier::BarrierState::Degraded,
         }
     }
 

@@ -4,7 +4,6 @@
 use std::fmt::Write;
 
 use memcg::errors::{LimitError, ParseLimitError};
-use memcg::expert::Inspect;
 use memcg::figures::Events;
 use memcg::kmem::NumaTable;
 use memcg::{Group, Limit, Limits, Runtime};
@@ -63,10 +62,10 @@ pub enum FileError {
     Limit(#[from] LimitError),
 }
 
-/// A file of a group: see [`File::ALL`].
+/// A file of a group: see [`GroupFile::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum File {
+pub enum GroupFile {
     /// `memory.current`: usage, credit of threads included.
     Current,
     /// `memory.peak`: the highest usage.
@@ -104,54 +103,54 @@ pub enum File {
     Refused,
 }
 
-impl File {
+impl GroupFile {
     /// All files.
-    pub const ALL: [File; 17] = [
-        File::Current,
-        File::Peak,
-        File::Min,
-        File::Low,
-        File::High,
-        File::Max,
-        File::Soft,
-        File::Stat,
-        File::NumaStat,
-        File::Events,
-        File::EventsLocal,
-        File::Pressure,
-        File::Live,
-        File::Own,
-        File::StockedBound,
-        File::Waiting,
-        File::Refused,
+    pub const ALL: [GroupFile; 17] = [
+        GroupFile::Current,
+        GroupFile::Peak,
+        GroupFile::Min,
+        GroupFile::Low,
+        GroupFile::High,
+        GroupFile::Max,
+        GroupFile::Soft,
+        GroupFile::Stat,
+        GroupFile::NumaStat,
+        GroupFile::Events,
+        GroupFile::EventsLocal,
+        GroupFile::Pressure,
+        GroupFile::Live,
+        GroupFile::Own,
+        GroupFile::StockedBound,
+        GroupFile::Waiting,
+        GroupFile::Refused,
     ];
 
     /// Returns the name of the file.
     pub const fn name(self) -> &'static str {
         match self {
-            File::Current => "memory.current",
-            File::Peak => "memory.peak",
-            File::Min => "memory.min",
-            File::Low => "memory.low",
-            File::High => "memory.high",
-            File::Max => "memory.max",
-            File::Soft => "memory.soft",
-            File::Stat => "memory.stat",
-            File::NumaStat => "memory.numa_stat",
-            File::Events => "memory.events",
-            File::EventsLocal => "memory.events.local",
-            File::Pressure => "memory.pressure",
-            File::Live => "memcg.live",
-            File::Own => "memcg.own",
-            File::StockedBound => "memcg.stocked_bound",
-            File::Waiting => "memcg.waiting",
-            File::Refused => "memcg.refused",
+            GroupFile::Current => "memory.current",
+            GroupFile::Peak => "memory.peak",
+            GroupFile::Min => "memory.min",
+            GroupFile::Low => "memory.low",
+            GroupFile::High => "memory.high",
+            GroupFile::Max => "memory.max",
+            GroupFile::Soft => "memory.soft",
+            GroupFile::Stat => "memory.stat",
+            GroupFile::NumaStat => "memory.numa_stat",
+            GroupFile::Events => "memory.events",
+            GroupFile::EventsLocal => "memory.events.local",
+            GroupFile::Pressure => "memory.pressure",
+            GroupFile::Live => "memcg.live",
+            GroupFile::Own => "memcg.own",
+            GroupFile::StockedBound => "memcg.stocked_bound",
+            GroupFile::Waiting => "memcg.waiting",
+            GroupFile::Refused => "memcg.refused",
         }
     }
 
     /// Returns the file of that name.
-    pub fn named(name: &str) -> Option<File> {
-        File::ALL.into_iter().find(|file| file.name() == name)
+    pub fn named(name: &str) -> Option<GroupFile> {
+        GroupFile::ALL.into_iter().find(|file| file.name() == name)
     }
 
     /// Returns what the file of `group` has now, with a line feed at its end.
@@ -163,34 +162,34 @@ impl File {
     ///
     /// ```
     /// use memcg::{Event, Limits, Runtime};
-    /// use memcg_observe::File;
+    /// use memcg_observe::GroupFile;
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
     /// assert!(acme.charge(101).is_err());
-    /// assert_eq!((File::Max.read(&acme), File::High.read(&acme)), ("100\n".into(), "max\n".into()));
-    /// assert!(File::Events.read(&acme).starts_with("low 0\nhigh 0\nmax 1\noom 1\n"));
+    /// assert_eq!((GroupFile::Max.read(&acme), GroupFile::High.read(&acme)), ("100\n".into(), "max\n".into()));
+    /// assert!(GroupFile::Events.read(&acme).starts_with("low 0\nhigh 0\nmax 1\noom 1\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read(self, group: &Group) -> String {
         match self {
-            File::Current => number(group.usage()),
-            File::Peak => number(group.peak()),
-            File::Min => number(group.min()),
-            File::Low => number(group.low()),
-            File::High => number(group.high()),
-            File::Max => number(group.max()),
-            File::Soft => number(group.soft()),
-            File::Stat => stat(group),
-            File::NumaStat => NumaTable::of(group).to_string(),
-            File::Events => events(&group.events()),
-            File::EventsLocal => events(&group.events().local()),
-            File::Pressure => group.pressure().to_string(),
-            File::Live => number(group.live()),
-            File::Own => number(group.live_local()),
-            File::StockedBound => number(group.memory().stocked_bound()),
-            File::Waiting => number(group.waiting_count() as u64),
-            File::Refused => number(group.refused_count()),
+            GroupFile::Current => number(group.usage()),
+            GroupFile::Peak => number(group.peak()),
+            GroupFile::Min => number(group.inspect().min()),
+            GroupFile::Low => number(group.inspect().low()),
+            GroupFile::High => number(group.inspect().high()),
+            GroupFile::Max => number(group.max()),
+            GroupFile::Soft => number(group.inspect().soft()),
+            GroupFile::Stat => stat(group),
+            GroupFile::NumaStat => NumaTable::of(group).to_string(),
+            GroupFile::Events => events(&group.events()),
+            GroupFile::EventsLocal => events(&group.events().local()),
+            GroupFile::Pressure => group.pressure().to_string(),
+            GroupFile::Live => number(group.live()),
+            GroupFile::Own => number(group.inspect().live_local()),
+            GroupFile::StockedBound => number(group.memory().stocked_bound()),
+            GroupFile::Waiting => number(group.waiting_count() as u64),
+            GroupFile::Refused => number(group.refused_count()),
         }
     }
 
@@ -203,12 +202,12 @@ impl File {
     /// [`FileError::ReadOnly`], [`FileError::Text`], [`FileError::Limit`]. The old limit holds.
     ///
     /// ```
-    /// use memcg_observe::File;
+    /// use memcg_observe::GroupFile;
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// File::Max.write(&runtime.root(), "1G\n")?;
+    /// GroupFile::Max.write(&runtime.root(), "1G\n")?;
     /// assert_eq!(runtime.root().max(), 1 << 30);
-    /// assert!(File::Current.write(&runtime.root(), "0").is_err());
+    /// assert!(GroupFile::Current.write(&runtime.root(), "0").is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write(self, group: &Group, text: &str) -> Result<(), FileError> {
@@ -218,11 +217,11 @@ impl File {
                 .map_err(|source| self.fault(group, source))
         };
         let limits = match self {
-            File::Min => Limits::new().min(limit()?),
-            File::Low => Limits::new().low(limit()?),
-            File::High => Limits::new().high(limit()?),
-            File::Max => Limits::new().max(limit()?),
-            File::Soft => Limits::new().soft(limit()?),
+            GroupFile::Min => Limits::new().min(limit()?),
+            GroupFile::Low => Limits::new().low(limit()?),
+            GroupFile::High => Limits::new().high(limit()?),
+            GroupFile::Max => Limits::new().max(limit()?),
+            GroupFile::Soft => Limits::new().soft(limit()?),
             _ => {
                 return Err(FileError::ReadOnly {
                     path: group.path(),
@@ -290,18 +289,17 @@ pub fn read(runtime: &Runtime, path: &str, name: &str) -> Result<String, FileErr
     Ok(file.read(&group))
 }
 
-/// Writes a file of the group of that path: see [`File::write`].
+/// Writes a file of the group of that path: see [`GroupFile::write`].
 ///
 /// # Errors
 ///
 /// [`FileError`]. The old limit holds.
 ///
 /// ```
-/// use memcg::expert::Inspect as _;
 ///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// memcg_observe::write(&runtime, "/", "memory.high", "64M")?;
-/// assert_eq!(runtime.root().high(), 64 << 20);
+/// assert_eq!(runtime.root().inspect().high(), 64 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write(runtime: &Runtime, path: &str, name: &str, text: &str) -> Result<(), FileError> {
@@ -309,11 +307,11 @@ pub fn write(runtime: &Runtime, path: &str, name: &str, text: &str) -> Result<()
     file.write(&group, text)
 }
 
-fn find(runtime: &Runtime, path: &str, name: &str) -> Result<(Group, File), FileError> {
+fn find(runtime: &Runtime, path: &str, name: &str) -> Result<(Group, GroupFile), FileError> {
     let group = runtime.group(path).ok_or_else(|| FileError::NoGroup {
         path: path.to_string(),
     })?;
-    let file = File::named(name);
+    let file = GroupFile::named(name);
     let file = file.ok_or_else(|| FileError::NoFile {
         path: path.to_string(),
         name: name.to_string(),

@@ -28,7 +28,7 @@ impl Exposition {
     /// |---|---|
     /// | `/metrics` | [`openmetrics`](Self::openmetrics), or [`text`](Self::text) where the client would rather have that |
     /// | `/readyz` | 200 while the service may get new work, else 503; the text is the pressure level: see [`not_ready_from`](Self::not_ready_from) |
-    /// | `/memcg/acme/memory.max` | what that [`File`](crate::File) of the group `/acme` has; 404 where there is none |
+    /// | `/memcg/acme/memory.max` | what that [`GroupFile`](crate::GroupFile) of the group `/acme` has; 404 where there is none |
     ///
     /// `/readyz` is a load and is answered at once. A request for figures waits for those before it
     /// and is then served on tokio's threads for blocking work, so no async worker reads figures.

@@ -1,6 +1,6 @@
 //! A snapshot as JSON.
 
-use memcg::expert::BarrierState;
+use memcg::barrier::BarrierState;
 use memcg::figures::{Snapshot, SnapshotRow};
 use serde::Serialize;
 

@@ -30,19 +30,19 @@ mod telemetry;
 mod trace;
 
 #[cfg(all(feature = "endpoint", unix))]
-pub use endpoint::{Endpoint, Serving, serve};
+pub use endpoint::{Endpoint, EndpointGuard, serve};
 #[cfg(any(
     feature = "openmetrics",
     feature = "metrics",
     feature = "opentelemetry"
 ))]
 pub use exposition::Exposition;
-pub use files::{File, FileError, read, write};
+pub use files::{FileError, GroupFile, read, write};
 pub use json::json;
 #[cfg(feature = "opentelemetry")]
-pub use telemetry::Observed;
+pub use telemetry::ObserveGuard;
 #[cfg(feature = "tracing")]
-pub use trace::{TRACED_A_SECOND, Trace, trace};
+pub use trace::{TRACED_A_SECOND, TraceGuard, trace};
 
 /// The content type of [`Exposition::openmetrics`].
 #[cfg(feature = "openmetrics")]

@@ -25,7 +25,7 @@ pub const INCIDENTS_MAX: usize = 1_000;
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Question {
-    /// The content of a [`File`](crate::File) of a group: a text.
+    /// The content of a [`GroupFile`](crate::GroupFile) of a group: a text.
     Get {
         /// The path of the group.
         path: String,

@@ -15,13 +15,13 @@ use crate::protocol::{CounterRow, Row};
 
 /// Hands figures to OpenTelemetry until it is dropped: see [`Exposition::observe`].
 #[must_use = "dropped, it hands out nothing"]
-pub struct Observed {
+pub struct ObserveGuard {
     _source: Arc<Source>,
 }
 
-impl fmt::Debug for Observed {
+impl fmt::Debug for ObserveGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed").finish_non_exhaustive()
+        f.debug_struct("ObserveGuard").finish_non_exhaustive()
     }
 }
 
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-/// The callback of an instrument when it is collected; it does nothing once the [`Observed`] has
+/// The callback of an instrument when it is collected; it does nothing once the [`ObserveGuard`] has
 /// gone.
 fn callback<T>(
     source: &Weak<Source>,
@@ -97,7 +97,7 @@ impl Exposition {
     /// let _observed = memcg_observe::Exposition::new(&runtime).observe(&meter);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn observe(self, meter: &Meter) -> Observed {
+    pub fn observe(self, meter: &Meter) -> ObserveGuard {
         let newest = Mutex::new((0, Arc::new(self.read())));
         let source = Arc::new(Source {
             exposition: self,
@@ -108,7 +108,7 @@ impl Exposition {
         observe_counts(meter, &weak);
         observe_counters(meter, &weak);
         observe_process(meter, &weak);
-        Observed { _source: source }
+        ObserveGuard { _source: source }
     }
 }
 

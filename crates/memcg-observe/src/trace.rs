@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Group, Happened, Registration};
+use memcg::{Event, EventInfo, Group, Registration};
 
-/// Lines that a [`Trace`] writes within a second for each of the events: those that are left out
+/// Lines that a [`TraceGuard`] writes within a second for each of the events: those that are left out
 /// are counted in the next.
 pub const TRACED_A_SECOND: u32 = 10;
 
@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Reports events of groups to the crate `tracing` until it is dropped: see [`trace`].
 #[derive(Debug)]
 #[must_use = "dropped, it reports nothing"]
-pub struct Trace {
+pub struct TraceGuard {
     // First: no report comes after the last one.
     registrations: Vec<Registration>,
     of: Group,
@@ -42,7 +42,7 @@ pub struct Trace {
 /// assert!(runtime.root().charge(101).is_err()); // WARN memcg: event="oom" group="/" count=1 times=1
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-pub fn trace(group: &Group) -> Trace {
+pub fn trace(group: &Group) -> TraceGuard {
     let rates: Arc<[_]> = Event::ALL
         .into_iter()
         .map(|event| (event, Mutex::default()))
@@ -55,14 +55,14 @@ pub fn trace(group: &Group) -> Trace {
         })
     };
     let registrations = (0..rates.len()).map(register).collect();
-    Trace {
+    TraceGuard {
         registrations,
         of: group.clone(),
         rates,
     }
 }
 
-impl Drop for Trace {
+impl Drop for TraceGuard {
     fn drop(&mut self) {
         self.registrations.clear();
         for (event, rate) in self.rates.iter() {
@@ -106,7 +106,7 @@ impl Rate {
 }
 
 /// No lock is held while the subscriber runs.
-fn report_at_rate(rate: &Mutex<Rate>, happened: &Happened) {
+fn report_at_rate(rate: &Mutex<Rate>, happened: &EventInfo) {
     let mut locked = rate.lock().unwrap_or_else(PoisonError::into_inner);
     let line = locked.add(happened.count(), happened.times(), Instant::now());
     drop(locked);

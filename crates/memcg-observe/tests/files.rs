@@ -5,9 +5,8 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Event, Limits, Runtime, Stat};
-use memcg_observe::{File, FileError, json, read, write};
+use memcg::{Bytes, Event, Limits, Runtime, StatKey};
+use memcg_observe::{FileError, GroupFile, json, read, write};
 
 const KIB: u64 = 1 << 10;
 
@@ -35,22 +34,22 @@ fn each_file_has_its_figure() {
         acme.force_charge(Bytes(KIB)),
     ];
     assert!(query.charge(Bytes(64 * KIB)).is_err());
-    query.stat_add(Stat::ANON, 4_096);
+    query.stat_add(StatKey::ANON, 4_096);
     let expected = [
-        (File::Current, "11264\n"),
-        (File::Peak, "11264\n"),
-        (File::Min, "4096\n"),
-        (File::Low, "8192\n"),
-        (File::High, "61440\n"),
-        (File::Max, "65536\n"),
-        (File::Soft, "51200\n"),
-        (File::Live, "11264\n"),
-        (File::Own, "1024\n"),
-        (File::StockedBound, "0\n"),
-        (File::Waiting, "0\n"),
-        (File::Refused, "1\n"),
+        (GroupFile::Current, "11264\n"),
+        (GroupFile::Peak, "11264\n"),
+        (GroupFile::Min, "4096\n"),
+        (GroupFile::Low, "8192\n"),
+        (GroupFile::High, "61440\n"),
+        (GroupFile::Max, "65536\n"),
+        (GroupFile::Soft, "51200\n"),
+        (GroupFile::Live, "11264\n"),
+        (GroupFile::Own, "1024\n"),
+        (GroupFile::StockedBound, "0\n"),
+        (GroupFile::Waiting, "0\n"),
+        (GroupFile::Refused, "1\n"),
         (
-            File::Pressure,
+            GroupFile::Pressure,
             "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
         ),
     ];
@@ -59,9 +58,9 @@ fn each_file_has_its_figure() {
         assert_eq!(read(&runtime, "/acme", file.name()).expect("a file"), text);
     }
     let lines =
-        |file: File| -> Vec<String> { file.read(&acme).lines().map(str::to_string).collect() };
+        |file: GroupFile| -> Vec<String> { file.read(&acme).lines().map(str::to_string).collect() };
     assert_eq!(
-        lines(File::Events)[..6],
+        lines(GroupFile::Events)[..6],
         [
             "low 0",
             "high 0",
@@ -72,39 +71,39 @@ fn each_file_has_its_figure() {
         ]
     );
     assert_eq!(
-        lines(File::Events),
-        lines(File::EventsLocal),
+        lines(GroupFile::Events),
+        lines(GroupFile::EventsLocal),
         "all of it happened here"
     );
-    assert_eq!(lines(File::Events).len(), Event::ALL.len());
+    assert_eq!(lines(GroupFile::Events).len(), Event::ALL.len());
     assert!(
-        File::EventsLocal
+        GroupFile::EventsLocal
             .read(&root)
             .lines()
             .all(|line| line.ends_with(" 0"))
     );
-    assert_eq!(lines(File::Stat)[0], "anon 4096");
+    assert_eq!(lines(GroupFile::Stat)[0], "anon 4096");
     assert_eq!(
-        lines(File::Stat).len(),
+        lines(GroupFile::Stat).len(),
         runtime.items().count(),
         "items that are 0, too"
     );
     assert_eq!(
-        lines(File::NumaStat),
-        File::NumaStat.read(&acme).lines().collect::<Vec<_>>()
+        lines(GroupFile::NumaStat),
+        GroupFile::NumaStat.read(&acme).lines().collect::<Vec<_>>()
     );
     assert!(
-        lines(File::NumaStat)
+        lines(GroupFile::NumaStat)
             .iter()
             .any(|line| line.starts_with("anon N0=")),
         "{:?}",
-        lines(File::NumaStat)
+        lines(GroupFile::NumaStat)
     );
     assert_eq!(
         (
-            File::Max.read(&root),
-            File::High.read(&root),
-            File::Min.read(&root)
+            GroupFile::Max.read(&root),
+            GroupFile::High.read(&root),
+            GroupFile::Min.read(&root)
         ),
         ("max\n".into(), "max\n".into(), "0\n".into())
     );
@@ -140,7 +139,7 @@ fn pressure_has_the_form_of_the_kernel() {
     }
     let [before, text, after] = [
         acme.pressure().to_string(),
-        File::Pressure.read(&acme),
+        GroupFile::Pressure.read(&acme),
         acme.pressure().to_string(),
     ]
     .map(|text| shares(&text));
@@ -160,7 +159,7 @@ fn pressure_has_the_form_of_the_kernel() {
             "{least}, {total}, {most}"
         );
     }
-    let root = shares(&File::Pressure.read(&runtime.root()));
+    let root = shares(&GroupFile::Pressure.read(&runtime.root()));
     assert!(root[0].2 >= 1_000, "{root:?}");
     assert_eq!(
         root[1],
@@ -210,8 +209,8 @@ fn shares(text: &str) -> Vec<(String, Vec<f64>, u64)> {
 
 #[test]
 fn names_of_files() {
-    for file in File::ALL {
-        assert_eq!(File::named(file.name()), Some(file));
+    for file in GroupFile::ALL {
+        assert_eq!(GroupFile::named(file.name()), Some(file));
     }
     for name in [
         "",
@@ -220,7 +219,7 @@ fn names_of_files() {
         "memory.swap.max",
         "MEMORY.MAX",
     ] {
-        assert_eq!(File::named(name), None, "{name:?}");
+        assert_eq!(GroupFile::named(name), None, "{name:?}");
     }
 }
 
@@ -233,21 +232,21 @@ fn limits_are_written() {
         .expect("a free name");
     let query = acme.create("q17", Limits::new()).expect("a free name");
     for (name, text, file) in [
-        ("memory.max", "512K\n", File::Max),
-        ("memory.high", " 256 KiB ", File::High),
-        ("memory.soft", "max", File::Soft),
-        ("memory.low", "25%", File::Low),
-        ("memory.min", "0", File::Min),
+        ("memory.max", "512K\n", GroupFile::Max),
+        ("memory.high", " 256 KiB ", GroupFile::High),
+        ("memory.soft", "max", GroupFile::Soft),
+        ("memory.low", "25%", GroupFile::Low),
+        ("memory.min", "0", GroupFile::Min),
     ] {
         write(&runtime, "/acme/q17", name, text).expect(name);
-        assert_eq!(File::named(name), Some(file));
+        assert_eq!(GroupFile::named(name), Some(file));
     }
     let limits = [
         query.max(),
-        query.high(),
-        query.soft(),
-        query.low(),
-        query.min(),
+        query.inspect().high(),
+        query.inspect().soft(),
+        query.inspect().low(),
+        query.inspect().min(),
     ];
     assert_eq!(
         limits,

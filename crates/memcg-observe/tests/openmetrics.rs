@@ -7,8 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use memcg::allocator::Owner;
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, StatKey, Unit};
 use memcg_observe::Exposition;
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricNumber, OpenMetricsValue};
@@ -89,10 +88,10 @@ fn figures_of_groups() {
         .expect("a free name");
     let (query, held) = filled(&acme, "q17", 70);
     assert!(query.charge(Bytes(KIB)).is_err());
-    acme.stat_add(Stat::ANON, 4_096);
-    acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
+    acme.stat_add(StatKey::ANON, 4_096);
+    acme.stat_add(StatKey::WORKINGSET_REFAULT, 3);
     acme.stat_add(slept, 1_500_000_000);
-    acme.flush();
+    acme.inspect().flush();
     let mut waits = pin!(query.charge_async(Bytes(KIB)));
     assert!(
         waits

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Limits, Runtime, StatKey, Unit};
 use memcg_observe::Exposition;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider;
@@ -103,8 +102,8 @@ fn every_metric_is_an_instrument() {
         .expect("no ancestor is in the way");
     let held = acme.charge(Bytes(600)).expect("room");
     assert!(acme.charge(Bytes(500)).is_err() && acme.charge_set(&[(files, 4)]).is_err());
-    acme.stat_add(Stat::ANON, 4_096);
-    acme.flush();
+    acme.stat_add(StatKey::ANON, 4_096);
+    acme.inspect().flush();
     {
         let mut waits = pin!(acme.charge_async(Bytes(500)));
         assert!(

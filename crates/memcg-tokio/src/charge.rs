@@ -14,9 +14,11 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// # Errors
 ///
-/// [`ChargeError`], as [`Group::charge_async`]: [`ChargeError::TimedOut`] after `time`, which
-/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, and [`ChargeError::Limit`] at once where
-/// the charge could never fit. Nothing of it remains, and neither where the future is dropped.
+/// [`ChargeError`], as [`Group::charge_async`]:
+/// [`ChargeErrorKind::TimedOut`](memcg::ChargeErrorKind::TimedOut) after `time`, which
+/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, and
+/// [`ChargeErrorKind::OverLimit`](memcg::ChargeErrorKind::OverLimit) at once where the charge could
+/// never fit. Nothing of it remains, and neither where the future is dropped.
 ///
 /// # Panics
 ///
@@ -32,7 +34,7 @@ use tokio::time::{Instant, sleep_until};
 /// let budget = Runtime::builder().max(100).build()?;
 /// let _held = budget.root().charge(80)?;
 /// let late = memcg_tokio::charge_timeout(&budget.root(), 30, Duration::from_secs(3600)).await;
-/// assert!(matches!(late, Err(ChargeError::TimedOut { .. }))); // the paused clock jumps over the hour
+/// assert!(matches!(&late, Err(error) if error.is_timeout())); // the paused clock jumps over the hour
 /// # Ok(())
 /// # }
 /// ```

@@ -23,17 +23,17 @@ pub use sender::{Sender, WeakSender};
 use std::sync::Arc;
 
 use self::waiters::Waiters;
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Group, Weigh};
 
 /// Creates a channel whose messages are charged to `group` from the send to the receive. The
 /// group's max, and those of its ancestors, bound it: a send that does not fit waits.
 ///
-/// A message is charged its [weight](Weigh) and [`message_overhead`], so that messages without a
-/// weight are bounded, too. Give the channel a group of its own, with a max; several channels in
+/// A message is charged for [the heap behind it](Weigh) and its [`message_overhead`], so that messages
+/// without heap are bounded, too. Give the channel a group of its own, with a max; several channels in
 /// one group share its bytes. A channel of a group without any max above it is unbounded.
 ///
-/// The bytes of a received message are [credit](memcg::expert::CentralStock) for the next send.
+/// The bytes of a received message are [credit](memcg::CentralStock) for the next send.
 /// They are part of the group's usage, not of what it holds ([`live`](Group::live)), and any charge
 /// that lacks them gets them.
 ///
@@ -66,7 +66,7 @@ use memcg::{Group, Weigh};
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself:
 /// use [`Sender::send_timeout`], or a group for the channel alone.
 ///
-/// This call takes the tree's lock for the group's [central stock](memcg::expert::CentralStock),
+/// This call takes the tree's lock for the group's [central stock](memcg::CentralStock),
 /// and may wait for a drain. So does the receiver's drop, or its first answer that no message will
 /// come.
 ///
@@ -105,8 +105,8 @@ pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     )
 }
 
-/// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the
-/// queue. A message above [64 bytes](channel#memory) is on the heap, with a pointer in its place.
+/// Returns the bytes that a message of this type costs beside [the heap behind it](Weigh): its place in
+/// the queue, and so its own size. A message above [64 bytes](channel#memory) is on the heap, with a pointer in its place.
 ///
 /// ```
 /// use memcg::Weigh;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use memcg::{Group, Limits, Runtime};
+use memcg::{Group, Limits, PressureLevel, Runtime};
 use memcg_tokio::{channel, message_overhead};
 use tokio::sync::Semaphore;
 
@@ -206,4 +206,29 @@ async fn a_channel_that_has_ended_leaves_the_credit_of_another() {
     assert_eq!(queue.memory().stocked(), MESSAGE as u64);
     drop(receiver);
     assert_eq!(queue.usage(), 0);
+}
+
+/// Senders that shed while the queue is not normal send again once it is empty: near the limit,
+/// where the credit is central, and in a queue so large that its consumer keeps credit of its own.
+#[tokio::test]
+async fn an_empty_queue_is_normal() {
+    for fit in [1, 9, 60, 400, 1_000, 4_000] {
+        let (runtime, tenant, queue) = tenant(fit);
+        tenant
+            .set_limits(Limits::new().pressure_levels(70, 95))
+            .unwrap();
+        let (sender, mut receiver) = channel(&queue);
+        for round in 0..3 {
+            while queue.pressure_level() == PressureLevel::Normal {
+                sender.try_send(message()).unwrap();
+            }
+            while receiver.try_recv().is_ok() {}
+            assert_eq!(
+                (queue.pressure_level(), queue.live()),
+                (PressureLevel::Normal, 0),
+                "{fit} messages, round {round}"
+            );
+        }
+        assert!(runtime.verify().is_ok());
+    }
 }

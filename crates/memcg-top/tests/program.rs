@@ -17,7 +17,7 @@ struct Service {
     _groups: Vec<Group>,
     _held: Vec<Charge>,
     dir: tempfile::TempDir,
-    serving: Option<memcg_observe::Serving>,
+    serving: Option<memcg_observe::EndpointGuard>,
 }
 
 impl Service {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{Limits, Runtime};
-use memcg_observe::{Endpoint, Serving};
+use memcg_observe::{Endpoint, EndpointGuard};
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;
@@ -94,7 +94,7 @@ impl Drop for Tmux {
     }
 }
 
-fn serve(runtime: &Runtime, socket: &Path) -> Serving {
+fn serve(runtime: &Runtime, socket: &Path) -> EndpointGuard {
     Endpoint::new(runtime)
         .allow_set(true)
         .serve(socket)

@@ -301,8 +301,11 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let charge = match self.group.charge_with(Bytes(due), OnFull::Now) {
-            Err(ChargeError::WouldBlock(_)) => self.group.charge_with(Bytes(due), OnFull::Reclaim),
+        // In a poll: reclaimers run on this thread only where nothing else makes room.
+        let charge = match self.group.try_charge(Bytes(due)) {
+            Err(error) if error.is_would_block() => {
+                self.group.charge_with(Bytes(due), OnFull::Reclaim)
+            }
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
@@ -439,24 +442,24 @@ impl Account {
 /// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what
 /// the request holds.
 ///
-/// With axum, `Extension<Admitted>` extracts it. It is there for a request that asks for an upgrade
-/// or has a packed body, and for each where [`admitted`](crate::AdmissionLayer::admitted) or
-/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection keeps
-/// the overhead of its request by [itself](crate::KeptConnection). Its task needs this for the
-/// group that its messages are charged to.
+/// With axum, `Extension<AdmittedRequest>` extracts it. It is there for a request that asks for an
+/// upgrade or has a packed body, and for each where [`admitted`](crate::AdmissionLayer::admitted)
+/// or [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection
+/// keeps the overhead of its request by [itself](crate::KeptConnection). Its task needs this for
+/// the group that its messages are charged to.
 ///
 /// ```
 /// use axum::Extension;
-/// use memcg_tower::Admitted;
+/// use memcg_tower::AdmittedRequest;
 ///
-/// async fn handler(Extension(admitted): Extension<Admitted>) -> String {
+/// async fn handler(Extension(admitted): Extension<AdmittedRequest>) -> String {
 ///     format!("charged to {}", admitted.group().path())
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Admitted(pub(crate) Arc<Account>);
+pub struct AdmittedRequest(pub(crate) Arc<Account>);
 
-impl Admitted {
+impl AdmittedRequest {
     /// Returns the request's group, to charge what the handler takes.
     pub fn group(&self) -> &Group {
         self.0.group()
@@ -468,9 +471,9 @@ impl Admitted {
     }
 }
 
-impl fmt::Debug for Admitted {
+impl fmt::Debug for AdmittedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admitted")
+        f.debug_struct("AdmittedRequest")
             .field("group", self.group())
             .field("reserved", &self.reserved())
             .finish()

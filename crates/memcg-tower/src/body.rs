@@ -12,7 +12,7 @@ use memcg::{Charge, ChargeError, ChargeFuture, OnFull};
 use pin_project_lite::pin_project;
 
 use crate::account::Account;
-use crate::figures::Kind;
+use crate::figures::RefusalKind;
 use crate::frame::{BodyError, len};
 use crate::hold::Hold;
 
@@ -182,7 +182,7 @@ where
                     Ok(Some(frame)) => return Poll::Ready(Some(Ok(keep(body.sends, frame)))),
                     Err(refusal) => {
                         if let Some(sends) = body.sends.take() {
-                            sends.hold.settings().counts.refuses(Kind::CutOff);
+                            sends.hold.settings().counts.refuses(RefusalKind::CutOff);
                         }
                         body.inner.set(None);
                         return Poll::Ready(Some(Err(BodyError::Refused(refusal))));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Why a request was refused, or its answer cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum RefusalKind {
     /// 413: the request could never fit below a max.
     TooLarge,
     /// 413: its body has outgrown what it had promised, and there was no room.
@@ -33,36 +33,36 @@ pub enum Kind {
     CutOff,
 }
 
-impl Kind {
+impl RefusalKind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
-        Kind::TooLarge,
-        Kind::Outgrown,
-        Kind::ResponseTooLarge,
-        Kind::TenantFull,
-        Kind::AboveFull,
-        Kind::Offline,
-        Kind::NoGroup,
-        Kind::TooSlow,
-        Kind::Classifier,
-        Kind::Shed,
-        Kind::CutOff,
+    pub const ALL: [RefusalKind; 11] = [
+        RefusalKind::TooLarge,
+        RefusalKind::Outgrown,
+        RefusalKind::ResponseTooLarge,
+        RefusalKind::TenantFull,
+        RefusalKind::AboveFull,
+        RefusalKind::Offline,
+        RefusalKind::NoGroup,
+        RefusalKind::TooSlow,
+        RefusalKind::Classifier,
+        RefusalKind::Shed,
+        RefusalKind::CutOff,
     ];
 
     /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::TooLarge => "too_large",
-            Kind::Outgrown => "outgrown",
-            Kind::ResponseTooLarge => "response_too_large",
-            Kind::TenantFull => "tenant_full",
-            Kind::AboveFull => "above_full",
-            Kind::Offline => "offline",
-            Kind::NoGroup => "no_group",
-            Kind::TooSlow => "too_slow",
-            Kind::Classifier => "classifier",
-            Kind::Shed => "shed",
-            Kind::CutOff => "cut_off",
+            RefusalKind::TooLarge => "too_large",
+            RefusalKind::Outgrown => "outgrown",
+            RefusalKind::ResponseTooLarge => "response_too_large",
+            RefusalKind::TenantFull => "tenant_full",
+            RefusalKind::AboveFull => "above_full",
+            RefusalKind::Offline => "offline",
+            RefusalKind::NoGroup => "no_group",
+            RefusalKind::TooSlow => "too_slow",
+            RefusalKind::Classifier => "classifier",
+            RefusalKind::Shed => "shed",
+            RefusalKind::CutOff => "cut_off",
         }
     }
 }
@@ -72,8 +72,8 @@ const BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    refused: [AtomicU64; Kind::ALL.len()],
-    /// Waits that ended, by their length.
+    refused: [AtomicU64; RefusalKind::ALL.len()],
+    /// WaitTimes that ended, by their length.
     waited: [AtomicU64; BOUNDS.len() + 1],
     waited_ns: AtomicU64,
     waiting: AtomicU64,
@@ -81,7 +81,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn refuses(&self, kind: Kind) {
+    pub(crate) fn refuses(&self, kind: RefusalKind) {
         self.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -137,23 +137,23 @@ impl Drop for Wait {
 /// use axum::body::Body;
 /// use http::Request;
 /// use memcg::Runtime;
-/// use memcg_tower::{AdmissionLayer, Kind};
+/// use memcg_tower::{AdmissionLayer, RefusalKind};
 ///
 /// let root = Runtime::builder().max(1 << 30).build()?.root();
 /// let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(root.clone()));
 /// let figures = layer.figures();
-/// assert_eq!((figures.refused(Kind::TenantFull), figures.waiting(), figures.waits().count), (0, 0, 0));
+/// assert_eq!((figures.refused(RefusalKind::TenantFull), figures.waiting(), figures.waits().count), (0, 0, 0));
 /// assert!(figures.to_string().contains("memcg_requests_refused_total{kind=\"too_slow\"} 0\n"));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Figures(pub(crate) Arc<Counts>);
+pub struct AdmissionFigures(pub(crate) Arc<Counts>);
 
 /// The times that requests have waited before they ran, were refused, or left. One that fits at
 /// once does not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waits {
+pub struct WaitTimes {
     /// The number of waits that have ended.
     pub count: u64,
     /// Their sum.
@@ -163,9 +163,9 @@ pub struct Waits {
     pub buckets: Vec<(Option<Duration>, u64)>,
 }
 
-impl Figures {
+impl AdmissionFigures {
     /// Returns how many requests were refused for this reason.
-    pub fn refused(&self, kind: Kind) -> u64 {
+    pub fn refused(&self, kind: RefusalKind) -> u64 {
         self.0.refused[kind as usize].load(Ordering::Relaxed)
     }
 
@@ -181,7 +181,7 @@ impl Figures {
     }
 
     /// Returns the histogram of the waits that have ended.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> WaitTimes {
         let bounds = BOUNDS
             .iter()
             .map(|bound| Some(Duration::from_millis(*bound)))
@@ -193,7 +193,7 @@ impl Figures {
             .map(|bucket| bucket.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        Waits {
+        WaitTimes {
             count,
             sum: Duration::from_nanos(self.0.waited_ns.load(Ordering::Relaxed)),
             buckets,
@@ -201,10 +201,10 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for AdmissionFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("# TYPE memcg_requests_refused counter\n")?;
-        for kind in Kind::ALL {
+        for kind in RefusalKind::ALL {
             writeln!(
                 f,
                 "memcg_requests_refused_total{{kind=\"{}\"}} {}",

@@ -6,7 +6,7 @@ use bytes::Buf;
 use http_body::Frame;
 use memcg::ChargeError;
 
-use crate::pace::TooSlow;
+use crate::pace::TooSlowError;
 
 /// Why a body ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum BodyError {
     /// has, or less than the [least rate](crate::AdmissionLayer::least_rate). The layer answers
     /// 408, whatever the handler answers.
     #[error("the body comes too slowly: {0}")]
-    TooSlow(#[source] TooSlow),
+    TooSlow(#[source] TooSlowError),
     /// The inner body has failed.
     #[error("{0}")]
     Inner(#[source] Box<dyn Error + Send + Sync>),

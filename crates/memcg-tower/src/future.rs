@@ -19,7 +19,7 @@ use crate::order::{Line, Order};
 use crate::request_body::RequestBody;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running, polled_again};
-use crate::verdict::{Answer, Later, Said, Verdict};
+use crate::verdict::{Answer, Classification, Later, Said};
 
 pin_project! {
     /// The future of a request: it waits for the tenant, and then runs the inner service's in the
@@ -145,7 +145,7 @@ where
         loop {
             match stage.as_mut().project() {
                 StageProjection::Asks { asking } => {
-                    let Verdict(said) = ready!(asking.verdict.as_mut().poll(context));
+                    let Classification(said) = ready!(asking.verdict.as_mut().poll(context));
                     let said = match said {
                         Said::Later(later) => {
                             asking.verdict = later;

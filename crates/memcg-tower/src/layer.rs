@@ -8,10 +8,10 @@ use http::Request;
 use memcg::{Limits, PressureLevel};
 use tower_layer::Layer;
 
-use crate::figures::Figures;
+use crate::figures::AdmissionFigures;
 use crate::service::Admission;
 use crate::settings::Settings;
-use crate::verdict::Verdict;
+use crate::verdict::Classification;
 
 /// A layer that charges each request to the group of its tenant. Where the bytes do not fit the
 /// request waits for a while, and is then answered with 413, 429 or 503.
@@ -61,8 +61,9 @@ pub struct AdmissionLayer<C> {
 impl<C> AdmissionLayer<C> {
     /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request
     /// pass uncharged, as for a health check. It may refuse the request: `Result<Group, Refusal>`
-    /// lets no request run uncharged. It may say it [later](Verdict::later), and give the request
-    /// [weights of its own](crate::Weighed). It runs in `call`, once for each request.
+    /// lets no request run uncharged. It may say it [later](Classification::later), and give the
+    /// request [weights of its own](crate::RequestWeight). It runs in `call`, once for each
+    /// request.
     ///
     /// ```
     /// use axum::body::Body;
@@ -82,7 +83,7 @@ impl<C> AdmissionLayer<C> {
     pub fn new<B, V>(classify: C) -> Self
     where
         C: Fn(&Request<B>) -> V,
-        V: Into<Verdict>,
+        V: Into<Classification>,
     {
         AdmissionLayer {
             classify: Arc::new(classify),
@@ -167,19 +168,19 @@ impl<C> AdmissionLayer<C> {
     /// level](memcg::Group::pressure_level) or above: with 503 and `Retry-After`, before it is
     /// charged. One of these groups has to have thresholds ([`Limits::pressure_levels`]). Without
     /// this call no request is refused for pressure. A classifier may set another pressure level
-    /// for a [request of its own](crate::Weighed::shed_from). It costs a load and a clone of a
-    /// handle for each of these groups.
+    /// for a [request of its own](crate::RequestWeight::shed_from). It costs a load and a clone of
+    /// a handle for each of these groups.
     ///
     /// ```
     /// use axum::body::Body;
     /// use http::Request;
     /// use memcg::{Limits, PressureLevel, Runtime};
-    /// use memcg_tower::{AdmissionLayer, Weighed};
+    /// use memcg_tower::{AdmissionLayer, RequestWeight};
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(1 << 30).pressure_levels(80, 95))?;
     /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-    ///     let weighed = Weighed::new(acme.clone());
+    ///     let weighed = RequestWeight::new(acme.clone());
     ///     if request.uri().path() == "/report" { weighed.shed_from(PressureLevel::Elevated) } else { weighed }
     /// });
     /// let layer = layer.shed_from(PressureLevel::Critical);
@@ -190,8 +191,8 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.shed_from = Some(pressure))
     }
 
-    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep
-    /// what the request holds beyond its end, or charge to its group. It costs up to four
+    /// Gives each request [`AdmittedRequest`](crate::AdmittedRequest) as an extension: for handlers
+    /// that keep what the request holds beyond its end, or charge to its group. It costs up to four
     /// allocations for a request. One that asks for an upgrade, or whose body is packed, has it
     /// without this.
     pub fn admitted(self) -> Self {
@@ -200,13 +201,13 @@ impl<C> AdmissionLayer<C> {
 
     /// Returns the figures of this layer and its clones: refusals by their reason, and how long
     /// requests wait.
-    pub fn figures(&self) -> Figures {
-        Figures(Arc::clone(&self.settings.counts))
+    pub fn figures(&self) -> AdmissionFigures {
+        AdmissionFigures(Arc::clone(&self.settings.counts))
     }
 
     /// Gives each request a group of its own below its tenant's, without a name and with these
     /// limits. It ends with the last of the response's future, the body of the request and that of
-    /// the response. [`Admitted`](crate::Admitted) reaches it.
+    /// the response. [`AdmittedRequest`](crate::AdmittedRequest) reaches it.
     ///
     /// It costs one life of a group for each request.
     pub fn request_groups(self, limits: Limits) -> Self {

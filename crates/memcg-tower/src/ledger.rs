@@ -425,30 +425,30 @@ impl Drop for Turn {
 ///
 /// ```
 /// use memcg::Runtime;
-/// use memcg_tower::Promised;
+/// use memcg_tower::PromisedBytes;
 ///
 /// let acme = Runtime::builder().max(1 << 30).build()?.root();
-/// let promised = Promised::to(&acme);
+/// let promised = PromisedBytes::to(&acme);
 /// assert_eq!((promised.bytes, promised.waiting), (0, 0));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Promised {
+pub struct PromisedBytes {
     /// The bytes that are still to come of the bodies of its requests.
     pub bytes: u64,
     /// Requests that wait for room beside that.
     pub waiting: usize,
 }
 
-impl Promised {
+impl PromisedBytes {
     /// Reads both figures, of all layers of the process. It takes two short locks.
-    pub fn to(tenant: &Group) -> Promised {
+    pub fn to(tenant: &Group) -> PromisedBytes {
         let Some(ledger) = ledgers().get(tenant).and_then(Weak::upgrade) else {
-            return Promised::default();
+            return PromisedBytes::default();
         };
         let state = ledger.state();
-        Promised {
+        PromisedBytes {
             bytes: state.promised,
             waiting: state.line.len(),
         }

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::account::{Admitted, Came, Waiting};
+use crate::account::{AdmittedRequest, Came, Waiting};
 use crate::body::with_frame;
 use crate::frame::{BodyError, len};
 
@@ -20,8 +20,8 @@ use crate::frame::{BodyError, len};
 ///
 /// A request is charged the larger of what has come and what that was decoded to. What is beyond
 /// the length that the head says is charged where there is room, and is else answered with 413: a
-/// body that unpacks to much more than it says reads no further. A request without [`Admitted`]
-/// passes as it is.
+/// body that unpacks to much more than it says reads no further. A request without
+/// [`AdmittedRequest`] passes as it is.
 ///
 /// ```
 /// use axum::body::{Body, Bytes};
@@ -80,7 +80,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> S::Future {
-        let admitted = request.extensions().get::<Admitted>().cloned();
+        let admitted = request.extensions().get::<AdmittedRequest>().cloned();
         self.inner
             .call(request.map(|body| Metered::new(body, admitted)))
     }
@@ -95,7 +95,7 @@ pin_project! {
     {
         #[pin]
         inner: B,
-        admitted: Option<Admitted>,
+        admitted: Option<AdmittedRequest>,
         came: u64,
         waits: Option<Waiting<B::Data>>,
         failed: bool,
@@ -104,7 +104,7 @@ pin_project! {
 
 impl<B: Body> Metered<B> {
     /// Creates one. `None` charges nothing.
-    pub fn new(inner: B, admitted: Option<Admitted>) -> Metered<B> {
+    pub fn new(inner: B, admitted: Option<AdmittedRequest>) -> Metered<B> {
         Metered {
             inner,
             admitted,
@@ -130,7 +130,7 @@ where
         if *body.failed {
             return Poll::Ready(None);
         }
-        let Some(Admitted(account)) = body.admitted else {
+        let Some(AdmittedRequest(account)) = body.admitted else {
             return body
                 .inner
                 .poll_frame(context)

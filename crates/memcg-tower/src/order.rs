@@ -11,7 +11,7 @@ use http_body::Body;
 use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope, OnFull};
 use tower_service::Service;
 
-use crate::account::{Account, Admitted, Expected};
+use crate::account::{Account, AdmittedRequest, Expected};
 use crate::body::SMALL;
 use crate::figures::Wait;
 use crate::hold::{Alone, Hold};
@@ -19,7 +19,7 @@ use crate::ledger::{Ledger, Promise, Turn};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
-use crate::settings::{Settings, Weighed, Weight};
+use crate::settings::{RequestWeight, Settings, Weight};
 use crate::stages::Running;
 use crate::upgrade::Upgrade;
 
@@ -53,7 +53,7 @@ impl Order {
     /// `Err`: the tenant is under pressure, or the request gets no group of its own.
     #[inline(always)]
     pub(crate) fn new<B: Body>(
-        weighed: Weighed,
+        weighed: RequestWeight,
         request: &Request<B>,
         settings: &Settings,
     ) -> Result<Order, Refusal> {
@@ -291,7 +291,7 @@ impl Order {
         if has_extension {
             request
                 .extensions_mut()
-                .insert(Admitted(Arc::clone(&account)));
+                .insert(AdmittedRequest(Arc::clone(&account)));
         }
         let of_body = (!has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account, upgrade), of_body)

@@ -11,7 +11,7 @@ use crate::settings::Settings;
 /// A body came too slowly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} came in {waited:.1?} of waiting for the client, the last {gap:.1?} ago", Bytes(*.came))]
-pub struct TooSlow {
+pub struct TooSlowError {
     /// The bytes that have come.
     pub came: u64,
     /// For how long the reader has waited for the client, over the whole body.
@@ -37,7 +37,7 @@ impl Pace {
         came: u64,
         settings: &Settings,
         context: &mut Context<'_>,
-    ) -> Result<(), TooSlow> {
+    ) -> Result<(), TooSlowError> {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         let Some(at) = since.checked_add(self.left(came, settings)) else {
@@ -49,7 +49,7 @@ impl Pace {
             return Ok(());
         }
         let gap = now - since;
-        Err(TooSlow {
+        Err(TooSlowError {
             came,
             waited: self.waited.saturating_add(gap),
             gap,

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use memcg::errors::CreateError;
-use memcg::expert::Inspect as _;
 use memcg::{ChargeError, Group, PressureLevel};
 
-use crate::figures::Kind;
-use crate::pace::TooSlow;
+use crate::figures::RefusalKind;
+use crate::pace::TooSlowError;
 
 /// The answer to a request that does not run: what `classify` returns for one that has no tenant,
 /// or may not have it.
@@ -19,7 +18,7 @@ use crate::pace::TooSlow;
 /// `RESOURCE_EXHAUSTED` for 413 and 429, `UNAVAILABLE` for 503, and `UNKNOWN` for all others.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RefusalKind,
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     /// The group that is full.
@@ -68,7 +67,7 @@ impl Refusal {
             StatusCode::INTERNAL_SERVER_ERROR
         };
         Refusal {
-            kind: Kind::Classifier,
+            kind: RefusalKind::Classifier,
             status,
             text: text.into(),
             group: None,
@@ -89,7 +88,7 @@ impl Refusal {
             let group = Some(refused.group().path());
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Refusal {
-                kind: Kind::Offline,
+                kind: RefusalKind::Offline,
                 status,
                 text,
                 group,
@@ -100,7 +99,7 @@ impl Refusal {
         if bytes > limit.max() {
             let status = StatusCode::PAYLOAD_TOO_LARGE;
             return Refusal {
-                kind: Kind::TooLarge,
+                kind: RefusalKind::TooLarge,
                 status,
                 text,
                 group,
@@ -111,15 +110,12 @@ impl Refusal {
             .ancestors()
             .any(|ancestor| &ancestor == limit.group());
         let (kind, status) = if is_above {
-            (Kind::AboveFull, StatusCode::SERVICE_UNAVAILABLE)
+            (RefusalKind::AboveFull, StatusCode::SERVICE_UNAVAILABLE)
         } else {
-            (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS)
+            (RefusalKind::TenantFull, StatusCode::TOO_MANY_REQUESTS)
         };
-        let waited = match refused {
-            ChargeError::TimedOut { waited, .. } => *waited,
-            _ => patience,
-        };
-        let delay = tenant.high_delay(memcg::Bytes(bytes));
+        let waited = refused.waited().unwrap_or(patience);
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
         Refusal {
             kind,
             status,
@@ -136,8 +132,9 @@ impl Refusal {
         bytes: u64,
         waited: Duration,
     ) -> Refusal {
-        let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
-        let kind = Kind::TenantFull;
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
+        let retry_after = Some(retry_after(waited, delay));
+        let kind = RefusalKind::TenantFull;
         let status = StatusCode::TOO_MANY_REQUESTS;
         Refusal {
             kind,
@@ -157,7 +154,7 @@ impl Refusal {
             pressure.name()
         );
         let retry_after = Some(retry_after(Duration::ZERO, Duration::ZERO));
-        let kind = Kind::Shed;
+        let kind = RefusalKind::Shed;
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Refusal {
             kind,
@@ -171,7 +168,7 @@ impl Refusal {
     /// A body has outgrown what it had promised.
     pub(crate) fn of_outgrown(refused: &str, group: &Group) -> Refusal {
         let text = format!("the body is larger than what was promised for it: {refused}");
-        let kind = Kind::Outgrown;
+        let kind = RefusalKind::Outgrown;
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         Refusal {
             kind,
@@ -183,10 +180,10 @@ impl Refusal {
     }
 
     /// A body has come too slowly.
-    pub(crate) fn of_slow(slow: &TooSlow) -> Refusal {
+    pub(crate) fn of_slow(slow: &TooSlowError) -> Refusal {
         let text = format!("the body comes too slowly: {slow}");
         Refusal {
-            kind: Kind::TooSlow,
+            kind: RefusalKind::TooSlow,
             status: StatusCode::REQUEST_TIMEOUT,
             text,
             group: None,
@@ -196,8 +193,8 @@ impl Refusal {
 
     /// A response of known length was refused.
     pub(crate) fn of_response(self) -> Refusal {
-        let kind = if self.kind == Kind::TooLarge {
-            Kind::ResponseTooLarge
+        let kind = if self.kind == RefusalKind::TooLarge {
+            RefusalKind::ResponseTooLarge
         } else {
             self.kind
         };
@@ -215,7 +212,7 @@ impl Refusal {
         let text = refused.to_string();
         let group = Some(tenant.path());
         Refusal {
-            kind: Kind::NoGroup,
+            kind: RefusalKind::NoGroup,
             status: StatusCode::SERVICE_UNAVAILABLE,
             text,
             group,

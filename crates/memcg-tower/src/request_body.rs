@@ -11,19 +11,19 @@ use bytes::{Buf, Bytes};
 use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Charge, ChargeError, Charged, Checkpoint};
+use memcg::{Charge, ChargeError, Charged, CheckpointFuture};
 use pin_project_lite::pin_project;
 
 use crate::account::{Account, Came, Waiting};
 use crate::body::with_frame;
 use crate::frame::{BodyError, len};
-use crate::pace::{Pace, TooSlow};
+use crate::pace::{Pace, TooSlowError};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
 /// Waits while the group is above a high, before a body is read.
 #[derive(Default)]
-struct HoldBack(Option<Box<Checkpoint>>);
+struct HoldBack(Option<Box<CheckpointFuture>>);
 
 impl HoldBack {
     /// The error is on the heap: the answer of each frame would be as large.
@@ -92,7 +92,7 @@ struct Waits<D> {
 
 impl<D> Reads<D> {
     /// Nothing has come yet. `Err`: the client is too slow.
-    fn wait(&mut self, context: &mut Context<'_>) -> Result<(), TooSlow> {
+    fn wait(&mut self, context: &mut Context<'_>) -> Result<(), TooSlowError> {
         let waits = self.waits.get_or_insert_with(|| {
             Box::new(Waits {
                 pace: Pace::default(),

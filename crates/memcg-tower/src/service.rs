@@ -15,7 +15,7 @@ use crate::order::{Line, Order};
 use crate::request_body::RequestBody;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
-use crate::verdict::{Said, Verdict};
+use crate::verdict::{Classification, Said};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
@@ -68,7 +68,7 @@ impl<S, C, B, R, V> Service<Request<B>> for Admission<S, C>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
     C: Fn(&Request<B>) -> V,
-    V: Into<Verdict>,
+    V: Into<Classification>,
     B: Body,
     R: Body<Data = Bytes>,
 {
@@ -81,7 +81,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Verdict(said) = (self.shared.classify)(&request).into();
+        let Classification(said) = (self.shared.classify)(&request).into();
         let settings = &self.shared.settings;
         let tenant = match said {
             Said::Now(Ok(Some(tenant))) => tenant,

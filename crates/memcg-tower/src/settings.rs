@@ -65,11 +65,11 @@ impl Settings {
 /// use axum::body::Body;
 /// use http::Request;
 /// use memcg::Runtime;
-/// use memcg_tower::{AdmissionLayer, Weighed};
+/// use memcg_tower::{AdmissionLayer, RequestWeight};
 ///
 /// let acme = Runtime::builder().max(1 << 30).build()?.root();
 /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-///     let weighed = Weighed::new(acme.clone());
+///     let weighed = RequestWeight::new(acme.clone());
 ///     match request.uri().path() {
 ///         "/report" => weighed.overhead(8 << 20).response(1 << 20),
 ///         "/proxy" => weighed.body_window(256 << 10),
@@ -80,7 +80,7 @@ impl Settings {
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Weighed {
+pub struct RequestWeight {
     pub(crate) tenant: Group,
     /// On the heap: most requests have none, and what a classifier returns is small then.
     own: Option<Box<Own>>,
@@ -95,38 +95,38 @@ struct Own {
     shed_from: Option<PressureLevel>,
 }
 
-impl Weighed {
+impl RequestWeight {
     /// Creates one that takes what the layer says.
-    pub fn new(tenant: Group) -> Weighed {
-        Weighed { tenant, own: None }
+    pub fn new(tenant: Group) -> RequestWeight {
+        RequestWeight { tenant, own: None }
     }
 
-    fn with(mut self, set: impl FnOnce(&mut Own)) -> Weighed {
+    fn with(mut self, set: impl FnOnce(&mut Own)) -> RequestWeight {
         set(self.own.get_or_insert_default());
         self
     }
 
     /// Sets what it takes beside its bodies, as
     /// [`AdmissionLayer::overhead`](crate::AdmissionLayer::overhead).
-    pub fn overhead(self, bytes: usize) -> Weighed {
+    pub fn overhead(self, bytes: usize) -> RequestWeight {
         self.with(|own| own.overhead = Some(bytes as u64))
     }
 
     /// Sets what a body of unknown length promises, as
     /// [`AdmissionLayer::unknown_body`](crate::AdmissionLayer::unknown_body).
-    pub fn unknown_body(self, bytes: usize) -> Weighed {
+    pub fn unknown_body(self, bytes: usize) -> RequestWeight {
         self.with(|own| own.unknown = Some(bytes as u64))
     }
 
     /// Sets the most that is charged for a body, as
     /// [`AdmissionLayer::body_window`](crate::AdmissionLayer::body_window).
-    pub fn body_window(self, bytes: usize) -> Weighed {
+    pub fn body_window(self, bytes: usize) -> RequestWeight {
         self.with(|own| own.window = Some(bytes as u64))
     }
 
     /// Sets what is charged for its response, as
     /// [`AdmissionLayer::response`](crate::AdmissionLayer::response).
-    pub fn response(self, bytes: usize) -> Weighed {
+    pub fn response(self, bytes: usize) -> RequestWeight {
         self.with(|own| own.response = Some(bytes as u64))
     }
 
@@ -138,14 +138,14 @@ impl Weighed {
     /// use axum::body::Body;
     /// use http::Request;
     /// use memcg::{Limits, PressureLevel, Runtime};
-    /// use memcg_tower::{AdmissionLayer, Weighed};
+    /// use memcg_tower::{AdmissionLayer, RequestWeight};
     ///
     /// let runtime = Runtime::builder().max(1 << 30).build()?;
     /// runtime.root().set_limits(Limits::new().pressure_levels(80, 95))?;
     /// let tenants = [("gold", 1), ("free", 0)].map(|(name, importance)| {
     ///     let tenant = runtime.root().create(name, Limits::new().importance(importance)).unwrap();
     ///     let from = if importance > 0 { PressureLevel::Critical } else { PressureLevel::Elevated };
-    ///     Weighed::new(tenant).shed_from(from)
+    ///     RequestWeight::new(tenant).shed_from(from)
     /// });
     /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
     ///     tenants[usize::from(!request.headers().contains_key("x-gold"))].clone()
@@ -192,8 +192,8 @@ impl Weighed {
     }
 }
 
-impl From<Group> for Weighed {
-    fn from(tenant: Group) -> Weighed {
-        Weighed::new(tenant)
+impl From<Group> for RequestWeight {
+    fn from(tenant: Group) -> RequestWeight {
+        RequestWeight::new(tenant)
     }
 }

@@ -30,7 +30,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 
-use crate::account::{Account, Admitted};
+use crate::account::{Account, AdmittedRequest};
 
 /// Request of a connection of ours to hyper.
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: kept\r\n\r\n";
@@ -209,10 +209,10 @@ fn serve(
 /// ```
 /// use hyper::upgrade::{Parts, Upgraded};
 /// use hyper_util::rt::TokioIo;
-/// use memcg_tower::{Admitted, KeptConnection};
+/// use memcg_tower::{AdmittedRequest, KeptConnection};
 /// use tokio::net::TcpStream;
 ///
-/// fn tcp(upgraded: Upgraded) -> Option<(Parts<TokioIo<TcpStream>>, Option<Admitted>)> {
+/// fn tcp(upgraded: Upgraded) -> Option<(Parts<TokioIo<TcpStream>>, Option<AdmittedRequest>)> {
 ///     let (upgraded, admitted) = match upgraded.downcast::<KeptConnection>() {
 ///         Ok(kept) => kept.io.into_parts()?,
 ///         Err(upgraded) => return Some((upgraded.downcast().ok()?, None)), // of a request that passed uncharged
@@ -239,10 +239,10 @@ impl KeptConnection {
 
     /// Returns the connection, and what keeps the charge of its request. `None` does not come from
     /// a connection that a handler has.
-    pub fn into_parts(mut self) -> Option<(Upgraded, Admitted)> {
+    pub fn into_parts(mut self) -> Option<(Upgraded, AdmittedRequest)> {
         self.kept()?;
         self.kept
-            .map(|(connection, account)| (connection, Admitted(account)))
+            .map(|(connection, account)| (connection, AdmittedRequest(account)))
     }
 
     /// `None`: hyper serves it, and has not handed it on yet.

@@ -14,7 +14,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use memcg::{Event, Group, Limits};
-use memcg_tower::{Admitted, Promised};
+use memcg_tower::{AdmittedRequest, PromisedBytes};
 use tokio::sync::mpsc;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -32,7 +32,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
             async move {
                 // The bytes to come are a promise, and no memory.
                 assert_eq!(
-                    (acme.live(), Promised::to(&acme).bytes),
+                    (acme.live(), PromisedBytes::to(&acme).bytes),
                     (OVERHEAD + RESPONSE, 10_000)
                 );
                 assert_eq!(Group::current(), Some(acme.clone()));
@@ -42,7 +42,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
                     OVERHEAD + RESPONSE + 10_000,
                     "what was read is held"
                 );
-                assert_eq!(Promised::to(&acme).bytes, 0);
+                assert_eq!(PromisedBytes::to(&acme).bytes, 0);
                 drop(body);
                 ok(vec![2; 3000])
             }
@@ -728,7 +728,11 @@ async fn a_request_has_a_group_of_its_own() {
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let group = Group::current().unwrap();
             assert_eq!(
                 (&group, group.parent().as_ref()),
@@ -852,7 +856,11 @@ async fn the_extension_is_there_where_it_is_of_use() {
             scene.layer()
         };
         let service = layer.layer(service_fn(|request: Request<InBody>| async move {
-            ok(request.extensions().get::<Admitted>().is_some().to_string())
+            ok(request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .is_some()
+                .to_string())
         }));
         for bytes in [0, 10, 20 * KIB] {
             let answered = service

@@ -22,7 +22,7 @@ use hyper::body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg::{Group, Limit, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Admitted, Kind, MeterLayer};
+use memcg_tower::{AdmissionLayer, AdmittedRequest, MeterLayer, RefusalKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -236,7 +236,7 @@ async fn a_body_that_is_unpacked_is_charged_what_it_becomes() {
             }
             service.gives_back().await;
         }
-        assert_eq!(figures.refused(Kind::Outgrown), 1);
+        assert_eq!(figures.refused(RefusalKind::Outgrown), 1);
     }
 }
 
@@ -281,7 +281,7 @@ async fn a_response_that_is_packed_outside_is_charged_what_it_was() {
         );
         service.gives_back().await;
     }
-    assert_eq!(figures.refused(Kind::ResponseTooLarge), 1);
+    assert_eq!(figures.refused(RefusalKind::ResponseTooLarge), 1);
 }
 
 /// A connection that goes on with another protocol keeps what its request holds, and charges its
@@ -297,7 +297,11 @@ async fn an_upgraded_connection_keeps_its_charge() {
             layer
         };
         let handler = |mut request: Request<Body>| async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let mut connection = TokioIo::new(upgrade.await.unwrap());
@@ -392,5 +396,5 @@ async fn a_call_that_streams_is_charged_what_has_come() {
         drop(response);
         service.gives_back().await;
     }
-    assert_eq!(figures.refused(Kind::Outgrown), 1);
+    assert_eq!(figures.refused(RefusalKind::Outgrown), 1);
 }

@@ -15,7 +15,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Figures, Kind, Refusal, Verdict, Weighed};
+use memcg_tower::{
+    AdmissionFigures, AdmissionLayer, Classification, Refusal, RefusalKind, RequestWeight,
+};
 use tokio::sync::{Notify, watch};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -26,7 +28,7 @@ use support::*;
 fn asks_later(
     scene: &Scene,
     told: &watch::Receiver<bool>,
-) -> AdmissionLayer<impl Fn(&Request<Body>) -> Verdict + use<>> {
+) -> AdmissionLayer<impl Fn(&Request<Body>) -> Classification + use<>> {
     let tenants = [scene.acme.clone(), scene.globex.clone()];
     let told = told.clone();
     let classify = move |request: &Request<Body>| {
@@ -36,7 +38,7 @@ fn asks_later(
             .find(|group| group.name() == name.as_str())
             .cloned();
         let mut told = told.clone();
-        Verdict::later(async move {
+        Classification::later(async move {
             told.wait_for(|told| *told).await.unwrap();
             match name.as_str() {
                 "health" => Ok(None),
@@ -94,7 +96,7 @@ async fn a_classifier_may_say_it_later() {
             (403, "no such tenant"),
         ];
         assert_eq!(said, right.map(|(status, text)| (status, text.to_owned())));
-        assert_eq!(figures.refused(Kind::Classifier), 1);
+        assert_eq!(figures.refused(RefusalKind::Classifier), 1);
         // One that does not fit is refused, or waits.
         let held = scene.acme.force_charge(90 * KIB);
         let mut full = Box::pin(service.ready().await.unwrap().call(sized("acme", 20 * KIB)));
@@ -117,9 +119,9 @@ async fn a_classifier_may_ask_twice() {
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Body>| {
         let acme = acme.clone();
-        Verdict::later(
-            async move { Verdict::later(async move { Weighed::new(acme).overhead(5000) }) },
-        )
+        Classification::later(async move {
+            Classification::later(async move { RequestWeight::new(acme).overhead(5000) })
+        })
     });
     let acme = scene.acme.clone();
     let service = layer
@@ -140,7 +142,7 @@ async fn a_request_may_have_a_weight_of_its_own() {
     let scene = Scene::new();
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-        let weighed = Weighed::new(acme.clone());
+        let weighed = RequestWeight::new(acme.clone());
         match request.uri().path() {
             "/report" => weighed.overhead(50 * KIB).response(10 * KIB),
             "/stream" => weighed.unknown_body(20 * KIB),
@@ -157,7 +159,7 @@ async fn a_request_may_have_a_weight_of_its_own() {
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            let before = (acme.live(), memcg_tower::Promised::to(&acme).bytes);
+            let before = (acme.live(), memcg_tower::PromisedBytes::to(&acme).bytes);
             let read = request
                 .into_body()
                 .collect()
@@ -193,9 +195,12 @@ async fn a_request_may_have_a_weight_of_its_own() {
 }
 
 /// The kinds whose figures have moved, and by how much, since `before`.
-fn moved(figures: &Figures, before: &mut [u64; Kind::ALL.len()]) -> Vec<(Kind, u64)> {
-    let now = Kind::ALL.map(|kind| figures.refused(kind));
-    let moved = Kind::ALL
+fn moved(
+    figures: &AdmissionFigures,
+    before: &mut [u64; RefusalKind::ALL.len()],
+) -> Vec<(RefusalKind, u64)> {
+    let now = RefusalKind::ALL.map(|kind| figures.refused(kind));
+    let moved = RefusalKind::ALL
         .into_iter()
         .zip(now.iter().zip(*before))
         .map(|(kind, (now, before))| (kind, now - before));
@@ -209,8 +214,8 @@ async fn each_refusal_moves_its_figure() {
     let scene = Scene::new();
     let layer = scene.layer().body_timeout(Duration::from_millis(20));
     let figures = layer.figures();
-    let mut before = [0; Kind::ALL.len()];
-    let mut is = async |asks: Request<Body>, status: u16, kind: Kind| {
+    let mut before = [0; RefusalKind::ALL.len()];
+    let mut is = async |asks: Request<Body>, status: u16, kind: RefusalKind| {
         let service = layer
             .clone()
             .layer(service_fn(|request: Request<InBody>| async {
@@ -226,27 +231,37 @@ async fn each_refusal_moves_its_figure() {
         assert_eq!(response.status().as_u16(), status, "{kind:?}");
         assert_eq!(moved(&figures, &mut before), [(kind, 1)], "{status}");
     };
-    is(sized("acme", 100 * KIB), 413, Kind::TooLarge).await;
+    is(sized("acme", 100 * KIB), 413, RefusalKind::TooLarge).await;
     let (frames, body) = unsized_body();
     frames.send(Bytes::from(vec![1; 100 * KIB])).unwrap();
-    is(request("acme", body), 413, Kind::Outgrown).await;
-    is(request("acme?200000", ""), 413, Kind::ResponseTooLarge).await;
+    is(request("acme", body), 413, RefusalKind::Outgrown).await;
+    is(
+        request("acme?200000", ""),
+        413,
+        RefusalKind::ResponseTooLarge,
+    )
+    .await;
     let never = StreamBody::new(futures_util::stream::pending::<
         Result<Frame<Bytes>, std::convert::Infallible>,
     >());
-    is(request("acme", Body::new(never)), 408, Kind::TooSlow).await;
+    is(request("acme", Body::new(never)), 408, RefusalKind::TooSlow).await;
     let held = scene.acme.force_charge(99 * KIB);
-    is(request("acme", ""), 429, Kind::TenantFull).await;
-    is(sized("acme", 50 * KIB), 429, Kind::TenantFull).await;
-    is(request("globex", vec![1; 50 * KIB]), 503, Kind::AboveFull).await;
-    is(request("globex?61440", ""), 503, Kind::AboveFull).await;
+    is(request("acme", ""), 429, RefusalKind::TenantFull).await;
+    is(sized("acme", 50 * KIB), 429, RefusalKind::TenantFull).await;
+    is(
+        request("globex", vec![1; 50 * KIB]),
+        503,
+        RefusalKind::AboveFull,
+    )
+    .await;
+    is(request("globex?61440", ""), 503, RefusalKind::AboveFull).await;
     drop(held);
     let held = scene.acme.force_charge(60 * KIB);
-    is(request("acme?51200", ""), 429, Kind::TenantFull).await;
+    is(request("acme?51200", ""), 429, RefusalKind::TenantFull).await;
     drop(held);
     scene.acme.offline().unwrap();
-    is(request("acme", ""), 503, Kind::Offline).await;
-    is(sized("acme", 50 * KIB), 503, Kind::Offline).await;
+    is(request("acme", ""), 503, RefusalKind::Offline).await;
+    is(sized("acme", 50 * KIB), 503, RefusalKind::Offline).await;
     let text = figures.to_string();
     assert!(
         text.contains("memcg_requests_refused_total{kind=\"tenant_full\"} 3\n"),
@@ -261,7 +276,7 @@ async fn each_refusal_moves_its_figure() {
 
 #[tokio::test]
 async fn what_has_no_status_moves_a_figure_too() {
-    let mut before = [0; Kind::ALL.len()];
+    let mut before = [0; RefusalKind::ALL.len()];
     // A response of unknown length that is cut off.
     let scene = Scene::new();
     let layer = scene.layer();
@@ -273,7 +288,10 @@ async fn what_has_no_status_moves_a_figure_too() {
     }));
     let response = service.oneshot(request("acme", "")).await.unwrap();
     assert!(response.into_body().collect().await.is_err());
-    assert_eq!(moved(&layer.figures(), &mut before), [(Kind::CutOff, 1)]);
+    assert_eq!(
+        moved(&layer.figures(), &mut before),
+        [(RefusalKind::CutOff, 1)]
+    );
     scene.assert_given_back();
     // No group for a request, and a classifier's own refusal.
     let runtime = Runtime::builder().groups_max(1).build().unwrap();
@@ -283,10 +301,10 @@ async fn what_has_no_status_moves_a_figure_too() {
         _ => Ok(root.clone()),
     });
     let layer = layer.request_groups(Limits::new());
-    let mut before = [0; Kind::ALL.len()];
+    let mut before = [0; RefusalKind::ALL.len()];
     for (tenant, status, kind) in [
-        ("some", 503, Kind::NoGroup),
-        ("none", 404, Kind::Classifier),
+        ("some", 503, RefusalKind::NoGroup),
+        ("none", 404, RefusalKind::Classifier),
     ] {
         let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
         assert_eq!(
@@ -396,10 +414,10 @@ async fn a_classifier_ends_with_its_request() {
         counts.fetch_add(1, Ordering::Relaxed);
         let asks = Asks(Arc::clone(&counts));
         let never = Arc::clone(&never);
-        Verdict::later(async move {
+        Classification::later(async move {
             never.notified().await;
             drop(asks);
-            Verdict::uncharged()
+            Classification::uncharged()
         })
     });
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));

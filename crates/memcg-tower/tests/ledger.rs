@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, SizeHint};
-use memcg_tower::Promised;
+use memcg_tower::PromisedBytes;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -149,8 +149,11 @@ async fn what_runs_is_within_the_max_on_all_threads() {
         ended.load(Ordering::Relaxed) as u64 >= TASKS * EACH * 4 / 5 && figures.waits().count > 100
     );
     assert_eq!(
-        (running.load(Ordering::SeqCst), Promised::to(&scene.acme)),
-        (0, Promised::default())
+        (
+            running.load(Ordering::SeqCst),
+            PromisedBytes::to(&scene.acme)
+        ),
+        (0, PromisedBytes::default())
     );
     scene.assert_given_back();
 }

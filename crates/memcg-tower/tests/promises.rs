@@ -12,8 +12,8 @@ use futures_util::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
-use memcg::{Charge, Priority, Reclaim, ReclaimContext};
-use memcg_tower::{Kind, Promised};
+use memcg::{Charge, Reclaim, ReclaimContext, ReclaimPriority};
+use memcg_tower::{PromisedBytes, RefusalKind};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -84,7 +84,7 @@ async fn a_promise_reclaims_of_its_own_tenant_alone() {
         let [of_acme, of_globex] = [&scene.acme, &scene.globex].map(|tenant| {
             let cache = Arc::new(Cache(Mutex::new(Some(tenant.force_charge(60 * KIB)))));
             (
-                tenant.register_reclaimer(cache.clone(), Priority::NORMAL),
+                tenant.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL),
                 cache,
             )
         });
@@ -95,7 +95,7 @@ async fn a_promise_reclaims_of_its_own_tenant_alone() {
             runs.as_mut().now_or_never().is_none(),
             "it waits for its body"
         );
-        assert_eq!(Promised::to(&scene.acme).bytes, 80 * KIB as u64);
+        assert_eq!(PromisedBytes::to(&scene.acme).bytes, 80 * KIB as u64);
         let holds = |cache: &Cache| cache.0.lock().unwrap().is_some();
         assert_eq!((holds(&of_acme.1), holds(&of_globex.1)), (false, true));
         frames.send(Bytes::from(vec![1; 80 * KIB])).unwrap();
@@ -121,7 +121,7 @@ async fn the_first_in_line_sees_what_others_give_back() {
     let held = scene.acme.force_charge(50 * KIB);
     let waits = tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB)));
     let behind = tokio::spawn(service.oneshot(sized("acme", 60 * KIB)));
-    while Promised::to(&scene.acme).waiting < 2 {
+    while PromisedBytes::to(&scene.acme).waiting < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!(scene.acme.waiting_count(), 0);
@@ -154,12 +154,12 @@ async fn a_place_in_line_that_is_left_is_taken() {
                 ))
             })
             .collect();
-        while Promised::to(&scene.acme).waiting < 3 {
+        while PromisedBytes::to(&scene.acme).waiting < 3 {
             tokio::task::yield_now().await;
         }
         let left = line[leaves].take().unwrap();
         left.abort();
-        assert!(left.await.is_err() && Promised::to(&scene.acme).waiting == 2);
+        assert!(left.await.is_err() && PromisedBytes::to(&scene.acme).waiting == 2);
         assert_eq!((figures.waiting(), figures.left()), (2, leaves as u64 + 1));
         drop((frames, runs));
         for waits in line.into_iter().flatten() {
@@ -202,7 +202,7 @@ async fn a_body_that_outgrows_its_promise_leaves_those_of_others() {
             "{text}"
         );
     }
-    assert_eq!(figures.refused(Kind::Outgrown), 1);
+    assert_eq!(figures.refused(RefusalKind::Outgrown), 1);
     frames.send(Bytes::from(vec![1; 60 * KIB])).unwrap();
     drop(frames);
     assert_eq!(text(runs.await.unwrap()).await.0, 200);

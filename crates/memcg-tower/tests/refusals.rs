@@ -17,9 +17,8 @@ use http::header::{EXPECT, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as _, Frame, SizeHint};
-use memcg::expert::Inspect as _;
 use memcg::{Group, Limits, OomPolicy, PressureLevel, Runtime};
-use memcg_tower::{AdmissionLayer, BodyError, Kind, Refusal, Weighed};
+use memcg_tower::{AdmissionLayer, BodyError, Refusal, RefusalKind, RequestWeight};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -414,7 +413,7 @@ async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     scene.acme.set_limits(Limits::new().high(10 * KIB)).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
     assert_eq!(
-        scene.acme.high_delay(20 * KIB + 3 * KIB),
+        scene.acme.inspect().high_delay(20 * KIB + 3 * KIB),
         Duration::from_secs(2)
     );
     for (patience, seconds) in [(Duration::ZERO, 2), (Duration::from_millis(10), 3)] {
@@ -590,7 +589,7 @@ async fn a_tenant_under_pressure_is_shed() {
         .unwrap();
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-        let weighed = Weighed::new(acme.clone()).overhead(0).response(0);
+        let weighed = RequestWeight::new(acme.clone()).overhead(0).response(0);
         if request.uri().path() == "/report" {
             weighed.shed_from(PressureLevel::Elevated)
         } else {
@@ -620,7 +619,10 @@ async fn a_tenant_under_pressure_is_shed() {
         "/acme is short of memory: its pressure level is elevated"
     );
     assert_eq!(
-        (layer.figures().refused(Kind::Shed), scene.acme.live()),
+        (
+            layer.figures().refused(RefusalKind::Shed),
+            scene.acme.live()
+        ),
         (3, 0)
     );
     // The root is short of memory, and the tenant is not.
@@ -654,7 +656,7 @@ async fn less_important_tenants_are_shed_first() {
         } else {
             PressureLevel::Elevated
         };
-        Weighed::new(tenant.clone())
+        RequestWeight::new(tenant.clone())
             .overhead(0)
             .response(0)
             .shed_from(from)

@@ -25,7 +25,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg::{Group, Limit, Limits, Runtime};
 use memcg_alloc::{MemcgAlloc, PROCESS_ONLY, unowned_bytes};
-use memcg_tower::{AdmissionLayer, Admitted, MeterLayer};
+use memcg_tower::{AdmissionLayer, AdmittedRequest, MeterLayer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -376,7 +376,11 @@ fn what_upgraded_connections_hold() {
         const MESSAGES: usize = 32;
         let (_runtime, acme) = tenant(200 * MIB);
         let handler = |mut request: Request<Body>| async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let group = admitted.group().clone();
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, OnFull};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, OnFull};
 use wasmtime::{Error, ResourceLimiter, ResourceLimiterAsync, Result};
 
 /// Bytes of an element of a table. A limiter is not told the type. References to functions are
@@ -149,8 +149,8 @@ impl GroupLimiter {
     }
 
     /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The
-    /// store can then make that many instances and no more. They are given back with the store. It
-    /// may block, as [`Group::charge_set`] does.
+    /// store can then make that many instances and no more. They are given back with the store. The
+    /// call never blocks, as [`Group::try_charge_set`].
     ///
     /// # Errors
     ///
@@ -172,8 +172,12 @@ impl GroupLimiter {
     /// assert_eq!(acme.counter(instances)?.live(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn instances(mut self, counter: Counter, most: usize) -> Result<GroupLimiter, ChargeError> {
-        let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
+    pub fn instances(
+        mut self,
+        counter: CounterKey,
+        most: usize,
+    ) -> Result<GroupLimiter, ChargeError> {
+        let [charge] = self.group.try_charge_set(&[(counter, most as u64)])?;
         self.instances = charge;
         self.most_instances = most;
         Ok(self)
@@ -208,7 +212,8 @@ impl GroupLimiter {
     ///
     /// # Errors
     ///
-    /// [`ChargeError`], as [`Group::checkpoint`], and [`ChargeError::Offline`].
+    /// [`ChargeError`], as [`Group::checkpoint`], and
+    /// [`ChargeErrorKind::Offline`](memcg::ChargeErrorKind::Offline).
     ///
     /// ```
     /// use memcg::{ChargeError, Limits, Runtime};
@@ -231,28 +236,17 @@ impl GroupLimiter {
     /// acme.offline()?;
     /// engine.increment_epoch(); // a thread of the host does it, every few milliseconds
     /// let trap = spin.call(&mut store, ()).unwrap_err();
-    /// assert!(matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })));
+    /// assert!(matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_offline()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self) -> Result<(), ChargeError> {
-        if self.group.is_offline() {
-            return Err(self.offline());
-        }
+        // No bytes are charged, and refused where the group is offline.
+        self.group.raw().charge(0)?;
         let look = self.group.run(Group::checkpoint_async);
         match pin!(look).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => ended,
             // Memory is about to come, or the group is above its high: neither ends a guest.
             Poll::Pending => Ok(()),
-        }
-    }
-
-    fn offline(&self) -> ChargeError {
-        let group = self.group.clone();
-        let counter = Counter::MEMORY;
-        ChargeError::Offline {
-            group,
-            counter,
-            requested: 0,
         }
     }
 
@@ -401,10 +395,7 @@ impl GroupLimiter {
 
 /// True if the group takes no charges any more, so that its guests have to end.
 fn is_end(error: &ChargeError) -> bool {
-    matches!(
-        error,
-        ChargeError::Cancelled { .. } | ChargeError::Offline { .. }
-    )
+    error.is_cancelled() || error.is_offline()
 }
 
 impl Drop for GroupLimiter {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{ChargeError, Charged, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{ChargeError, Charged, Group, Reclaim, ReclaimContext, ReclaimPriority, Registration};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
@@ -139,7 +139,7 @@ impl QuickCache {
             capacity,
             resizes: Mutex::new(()),
         });
-        let registration = group.register_reclaimer(inner.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(inner.clone(), ReclaimPriority::NORMAL);
         QuickCache {
             inner,
             group: group.clone(),

@@ -20,7 +20,7 @@ use clap::Parser;
 use memcg::errors::SpecError;
 use memcg::figures::GroupChange;
 use memcg::{
-    ApplyOptions, ChargeError, Charged, Group, GroupSpec, Priority, Reclaim, ReclaimContext,
+    ApplyOptions, Charged, Group, GroupSpec, Reclaim, ReclaimContext, ReclaimPriority,
     Registration, Runtime,
 };
 use settings::{SettingsError, parse, read};
@@ -69,7 +69,7 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         match Charged::make(group, ENTRY, || vec![0; ENTRY]) {
             Ok(entry) => cache.0.lock().unwrap().push_back(entry),
-            Err(ChargeError::Offline { .. }) => break,
+            Err(error) if error.is_offline() => break,
             Err(_) => {} // not cached
         }
         thread::sleep(Duration::from_millis(1));
@@ -91,7 +91,7 @@ fn update(
     tenants.retain(|tenant| !tenant.group.is_offline()); // its thread sees it, and ends
     for GroupChange { group, .. } in changes.created {
         let cache = Arc::new(Cache::default());
-        let reclaimer = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let reclaimer = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         start(group.clone(), cache);
         tenants.push(Tenant {
             group,

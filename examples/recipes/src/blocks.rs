@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lru::LruCache;
-use memcg::{Charge, ChargeError, Group, OnFull, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{
+    Charge, ChargeError, Group, OnFull, Reclaim, ReclaimContext, ReclaimPriority, Registration,
+};
 use slatedb::config::{FlushOptions, FlushType, Settings};
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 use slatedb::object_store::ObjectStore;
@@ -50,7 +52,7 @@ impl Blocks {
             group: group.clone(),
             blocks: Mutex::new(LruCache::unbounded()),
         });
-        let asked = group.register_reclaimer(blocks.clone(), Priority::NORMAL);
+        let asked = group.register_reclaimer(blocks.clone(), ReclaimPriority::NORMAL);
         (blocks, asked)
     }
 
@@ -132,7 +134,7 @@ impl Reclaim for Buffer {
     fn start(&self, _: u64, context: &ReclaimContext<'_>) {
         let database = self.database.clone();
         let charge = self.charge.clone();
-        let later = context.later();
+        let later = context.promise();
         self.runtime.spawn(async move {
             // Entries that come from now on stay charged.
             let written = lock(&charge).take();
@@ -187,7 +189,7 @@ impl Store {
             runtime: Handle::current(),
             charge: buffered.clone(),
         };
-        let asked = group.register_reclaimer(Arc::new(buffer), Priority::NORMAL);
+        let asked = group.register_reclaimer(Arc::new(buffer), ReclaimPriority::NORMAL);
         Ok(Store {
             database,
             group: group.clone(),

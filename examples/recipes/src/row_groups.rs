@@ -7,7 +7,6 @@
 use std::io::Write;
 
 use arrow_array::RecordBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Charge, ChargeError, Group};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
@@ -56,7 +55,7 @@ impl<W: Write + Send> ChargedWriter<W> {
         self.writer.write(batch)?;
         // It has grown already.
         self.charge.force_resize(self.writer.memory_size());
-        if self.group.usage() > self.group.high() {
+        if self.group.usage() > self.group.inspect().high() {
             self.close_row_group()?;
         }
         Ok(())

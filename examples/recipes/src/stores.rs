@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
-use memcg::{Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Charge, ChargeError, Group, Reclaim, ReclaimContext, ReclaimPriority, Registration};
 
 /// fjall's own bytes for an entry, beside its key and its value.
 const ENTRY: usize = 64;
@@ -56,7 +56,7 @@ impl Store {
             buffered,
             _cache: charge,
         });
-        let asked = group.register_reclaimer(shared.clone(), Priority::NORMAL);
+        let asked = group.register_reclaimer(shared.clone(), ReclaimPriority::NORMAL);
         Ok(Store {
             shared,
             _asked: asked,

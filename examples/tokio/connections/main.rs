@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Freshness, Limit};
 use memcg_report::table::{Cell, Column, Table};
 use memcg_report::terminal::{self, State};
@@ -278,7 +277,7 @@ fn tenants(service: &Service) -> Table {
         table.add([
             Cell::from(group.path().to_string()),
             Cell::from(Bytes(group.peak()).to_string()),
-            Cell::from(Bytes(group.high()).to_string()),
+            Cell::from(Bytes(group.inspect().high()).to_string()),
             Cell::from(group.events().get(Event::High).to_string()),
             Cell::from(counted.get(items.connections).to_string()),
             Cell::from(counted.get(items.requests).to_string()),

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::errors::{CreateError, OfflineError};
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, StatKey, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,12 +67,12 @@ pub(crate) enum Closed {
 /// stays in the tenants' figures when the connections have gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
-    pub(crate) connections: Stat,
-    pub(crate) requests: Stat,
+    pub(crate) connections: StatKey,
+    pub(crate) requests: StatKey,
     /// Requests that were not read for a while, their tenant being above its high; and for how
     /// long.
-    pub(crate) held_back: Stat,
-    pub(crate) held_back_time: Stat,
+    pub(crate) held_back: StatKey,
+    pub(crate) held_back_time: StatKey,
 }
 
 pub(crate) struct Service {
@@ -272,14 +271,14 @@ impl<'a> Connection<'a> {
     /// its window closes, and the peer stops sending. How long to wait for the next look says the
     /// kernel's formula: it grows with what the tenant is above, and with what is asked for.
     async fn hold_back(&self, bytes: u64) {
-        let mut delay = self.group.high_delay(Bytes(bytes));
+        let mut delay = self.group.inspect().high_delay(Bytes(bytes));
         if delay.is_zero() {
             return;
         }
         let began = Instant::now();
         while !delay.is_zero() {
             sleep(delay).await;
-            delay = self.group.high_delay(Bytes(bytes));
+            delay = self.group.inspect().high_delay(Bytes(bytes));
         }
         self.group.stat_add(self.service.items.held_back, 1);
         let time = i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX);

@@ -190,7 +190,8 @@ pub(crate) trait Policies: Send + Sync {
     fn above_max(&self, counter: &Counter);
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
-    /// of pressure is wrong, or whose usage is to be reclaimed in the background.
+    /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the
+    /// background.
     fn usage_moved(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the
@@ -238,8 +239,6 @@ pub(crate) struct Stocks {
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit has been set to a percentage.
     pub(crate) percents: bool,
-    /// The number of times that a max was set.
-    pub(crate) max_moves: u64,
     /// Stocks of groups that went offline.
     pub(crate) pending_close: Vec<Kept>,
     /// The number of groups with a stock in that queue.

@@ -8,16 +8,16 @@ use crate::group::charge::Charge;
 use crate::group::error::ChargeError;
 use crate::units::Bytes;
 
-/// One place in line for a queue of waiters, as a channel has: a [`ChargeFuture`] waits for the
-/// bytes of the first one, and then for those of the next. Each charge of the queue is of the
-/// future's group.
+/// # One place in line for a queue of waiters
+///
+/// A channel has a queue of senders. One future of its own waits for the bytes of the first sender,
+/// and then for those of the next. Each charge of the queue is of the future's group.
 ///
 /// ```
 /// use std::future::Future;
 /// use std::pin::Pin;
 /// use std::task::{Context, Waker};
 ///
-/// use memcg::expert::QueuePlace as _;
 /// use memcg::{Bytes, Runtime};
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
@@ -32,7 +32,7 @@ use crate::units::Bytes;
 /// assert_eq!(second.expect("50 of 100 bytes are free")?.bytes(), 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait QueuePlace: Sealed {
+impl ChargeFuture {
     /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the
     /// holder of `charge` may use it in place of the charge that this future waits for, so that no
     /// byte goes up the tree and comes back. The future then waits for the next waiter of the queue
@@ -41,53 +41,23 @@ pub trait QueuePlace: Sealed {
     /// The result is true if the future is in line for bytes of the charge's group, at most as many
     /// as the charge has, and no other charge waits at the group or above it. It is false if the
     /// group or one above it is above a limit or only
-    /// [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a
+    /// [counts](crate::Group::set_observe_only), if the group is offline, and inside a
     /// reclaimer. Then drop the charge, which serves the line.
     ///
     /// The call takes no lock, runs no foreign code, does not block, and loads a few words for each
     /// level. After true, other charges may barge past this future anew, as they may past the next
     /// charge in line.
-    fn is_served_by(&self, charge: &Charge) -> bool;
-
-    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns
-    /// false if the wait has ended: the next poll returns how. The call may run wakers of charges
-    /// in line on this thread.
-    fn wait_for(&mut self, bytes: Bytes) -> bool;
-
-    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided
-    /// yet, or a delay above a [high](crate::Limits::high) is left. The call runs no reclaimer and
-    /// no hook, so a waker may make it.
-    ///
-    /// With `next` the future then takes a place in line anew, behind all that wait: for that many
-    /// bytes, and with that waker. It takes none if reclaimers have to be asked first, or a victim
-    /// has to be chosen. Then [`waits_in_line`](Self::waits_in_line) is false, the next waiter
-    /// needs a future of its own, and a poll panics. A [timeout](ChargeFuture::timeout) goes on
-    /// from the first poll.
-    fn take_decided(
-        &mut self,
-        next: Option<(Bytes, &Waker)>,
-    ) -> Option<Result<Charge, ChargeError>>;
-
-    /// Returns true if the future is in line. The wait may have ended: the next poll returns how. A
-    /// future that is pending and not in line is charged already, and only waits for the delay
-    /// above a [high](crate::Limits::high).
-    fn waits_in_line(&self) -> bool;
-}
-
-/// Only futures of this crate have a place.
-pub trait Sealed {}
-
-impl Sealed for ChargeFuture {}
-
-impl QueuePlace for ChargeFuture {
-    fn is_served_by(&self, charge: &Charge) -> bool {
+    pub fn is_served_by(&self, charge: &Charge) -> bool {
         let Stage::InLine(in_line) = &self.state else {
             return false;
         };
         charge.header == self.group.header && in_line.ticket.is_served_by(charge.bytes)
     }
 
-    fn wait_for(&mut self, Bytes(bytes): Bytes) -> bool {
+    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns
+    /// false if the wait has ended: the next poll returns how. The call may run wakers of charges
+    /// in line on this thread.
+    pub fn wait_for(&mut self, Bytes(bytes): Bytes) -> bool {
         let waits = match &mut self.state {
             Stage::New => true,
             Stage::InLine(in_line) => in_line.ticket.resize(bytes),
@@ -99,7 +69,16 @@ impl QueuePlace for ChargeFuture {
         waits
     }
 
-    fn take_decided(
+    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided
+    /// yet, or a delay above a [high](crate::Limits::high) is left. The call runs no reclaimer and
+    /// no hook, so a waker may make it.
+    ///
+    /// With `next` the future then takes a place in line anew, behind all that wait: for that many
+    /// bytes, and with that waker. It takes none if reclaimers have to be asked first, or a victim
+    /// has to be chosen. Then [`waits_in_line`](Self::waits_in_line) is false, the next waiter
+    /// needs a future of its own, and a poll panics. A [timeout](ChargeFuture::timeout) goes on
+    /// from the first poll.
+    pub fn take_decided(
         &mut self,
         next: Option<(Bytes, &Waker)>,
     ) -> Option<Result<Charge, ChargeError>> {
@@ -122,7 +101,10 @@ impl QueuePlace for ChargeFuture {
         Some(ended)
     }
 
-    fn waits_in_line(&self) -> bool {
+    /// Returns true if the future is in line. The wait may have ended: the next poll returns how. A
+    /// future that is pending and not in line is charged already, and only waits for the delay
+    /// above a [high](crate::Limits::high).
+    pub fn waits_in_line(&self) -> bool {
         matches!(self.state, Stage::InLine(..))
     }
 }
@@ -136,8 +118,7 @@ mod tests {
     use std::task::{Context, Poll, RawWaker, RawWakerVTable};
 
     use super::*;
-    use crate::expert::Inspect as _;
-    use crate::{Group, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    use crate::{Group, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     const KIB: u64 = 1024;
 
@@ -293,7 +274,7 @@ mod tests {
     fn reclaimers_are_asked_before_a_place_anew() {
         for (_runtime, group) in groups() {
             let held = charge(&group, 10 * KIB);
-            let _registration = group.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
+            let _registration = group.register_reclaimer(Arc::new(Empty), ReclaimPriority::NORMAL);
             let mut queue = place(&group, 10 * KIB);
             drop(held);
             let first = queue
@@ -322,7 +303,7 @@ mod tests {
                 .take_decided(None)
                 .expect("10 KiB never fit")
                 .expect_err("the same");
-            assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
+            assert!(refused.is_over_limit(), "{refused}");
             drop(held);
         }
     }

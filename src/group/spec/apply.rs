@@ -1,8 +1,8 @@
 //! A spec is applied: checked, stored, and only then is anything reclaimed.
 //!
 //! 1. Check the whole spec, beside the groups that exist. Nothing is changed yet.
-//! 2. Store what grants more, from the top down; then what grants less and what is a percentage,
-//!    from the top down; then create what is missing. All this is quick and runs no foreign code.
+//! 2. Store what grants more, from the top down; then what grants less, from the top down; then
+//!    create what is missing. All this is quick and runs no foreign code.
 //! 3. Reclaim below what was lowered, from the bottom up, so that a tenant's own caches give before
 //!    a group above asks all of them.
 //!
@@ -34,9 +34,9 @@ fn applied(group: &Group) -> &Applied {
 }
 
 impl GroupSpec {
-    /// Brings `group` and the groups below it to what this spec says: all of it, or nothing if a
-    /// part is refused. Creates the groups that are missing, and returns what has changed. It may
-    /// block: in async code call it on a thread for blocking work.
+    /// Brings `group` and the groups below it to what this spec says. It may block: in async code
+    /// call it on a thread for blocking work. Sets all of it, or nothing if a part is refused.
+    /// Creates the groups that are missing, and returns what has changed.
     ///
     /// * A limit that the spec names is set, whoever has set it before.
     /// * A limit that it does not name is unset if an earlier spec has set it, and nobody else has
@@ -88,7 +88,7 @@ impl GroupSpec {
         self.apply_with(group, ApplyOptions::new())
     }
 
-    /// Does what [`apply`](Self::apply) does, with options.
+    /// Does what [`apply`](Self::apply) does, with options. It may block, as that does.
     ///
     /// # Errors
     ///
@@ -110,11 +110,13 @@ impl GroupSpec {
                 group: group.clone(),
             });
         }
-        let _alone = Alone::begin(group).ok_or(SpecError::Busy)?;
-        let above = group.first().path_to_root().skip(1);
-        let limited = above.map(|level| level.max()).find(|&max| max < u64::MAX);
+        let _turn = ApplyTurn::begin(group).ok_or(SpecError::Busy)?;
+        let above = Above {
+            parent: 0,
+            limited: limited_above(group),
+        };
         let mut plan = Plan::default();
-        plan.add(self, "", 0, Some(group.clone()), limited, &path)?;
+        plan.add(self, "", Some(group.clone()), above, &path)?;
         let mut changes = SpecChanges::default();
         if let Err(error) = plan.carry_out(options, &mut changes) {
             plan.take_back();
@@ -129,17 +131,17 @@ impl GroupSpec {
 }
 
 /// While it lives no other spec is applied in the runtime.
-struct Alone<'a>(&'a Group);
+struct ApplyTurn<'a>(&'a Group);
 
-impl Alone<'_> {
-    fn begin(group: &Group) -> Option<Alone<'_>> {
+impl ApplyTurn<'_> {
+    fn begin(group: &Group) -> Option<ApplyTurn<'_>> {
         let _path = SlowPath::enter();
         let was_busy = std::mem::replace(&mut *group_tree::of(group.first()).applying.lock(), true);
-        (!was_busy).then_some(Alone(group))
+        (!was_busy).then_some(ApplyTurn(group))
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for ApplyTurn<'_> {
     fn drop(&mut self) {
         let _path = SlowPath::enter();
         *group_tree::of(self.0.first()).applying.lock() = false;
@@ -161,11 +163,11 @@ struct Planned<'a> {
     /// `None`: it is missing.
     group: Option<Group>,
     /// What it was before, if it existed.
-    target: Option<Target>,
+    target: Option<GroupTarget>,
 }
 
 /// A group that existed: what it was, and what it is to be.
-struct Target {
+struct GroupTarget {
     before: Limits,
     /// With the order that the service gave it.
     policy_before: OomOrder,
@@ -180,6 +182,17 @@ struct Target {
     dropped: Settings,
     /// Of both: what is not yet as it is to be.
     differs: Settings,
+    /// What the first pass has stored, where it had to be.
+    passed: Settings,
+}
+
+/// What a group of the plan has above it.
+#[derive(Clone, Copy)]
+struct Above {
+    /// The place of its parent.
+    parent: usize,
+    /// The max that its percentages will be taken of, in bytes.
+    limited: Option<u64>,
 }
 
 /// A step that can be taken back.
@@ -192,8 +205,8 @@ enum Done {
 
 const MAX: Settings = Settings::limit(LimitKind::Max);
 
-impl Target {
-    fn new(group: &Group, spec: &GroupSpec) -> Result<Target, SpecError> {
+impl GroupTarget {
+    fn new(group: &Group, spec: &GroupSpec) -> Result<GroupTarget, SpecError> {
         if spec.limits.cover_allocations && group.first().cover().is_none() {
             return Err(SpecError::Limit(LimitError::CoversNot {
                 group: group.clone(),
@@ -213,7 +226,7 @@ impl Target {
         // A soft limit that takes the place of a share unsets it, and a share a soft limit.
         let replaced = Settings::SOFT_OR_SHARE.only_if(named.has(Settings::SOFT_OR_SHARE));
         let limits = limits.filled(dropped.without(replaced));
-        let mut target = Target {
+        let mut target = GroupTarget {
             before,
             policy_before: victims::policy_of(group.first()),
             applied_before: applied,
@@ -222,6 +235,7 @@ impl Target {
             named,
             dropped,
             differs: Settings::NONE,
+            passed: Settings::NONE,
         };
         target.differs = target.differences(spec);
         Ok(target)
@@ -275,19 +289,28 @@ impl Target {
         kinds.chain(others).fold(Settings::NONE, Settings::and)
     }
 
-    /// What is stored in the second pass: a max or a high that is lowered, and percentages, of which
-    /// a max above may have been one of the former.
-    fn later(&self) -> Settings {
-        let is_lowered = |kind: LimitKind, limit| match (kind, limit) {
-            (LimitKind::Max, Limit::Bytes(bytes)) => bytes < self.bytes_before[0],
-            (LimitKind::High, Limit::Bytes(bytes)) => bytes < self.bytes_before[1],
-            (_, limit) => matches!(limit, Limit::Percent(_)),
+    /// What is stored in the second pass: a max or a high that is lowered, other percentages, and
+    /// percentages of a max that is set in the second pass itself. A percentage is one of the max
+    /// that is above now. Where that falls later on, the percentage has risen before it.
+    fn later(&self, group: &Group) -> Settings {
+        let limited = limited_above(group);
+        let is_later = |kind: LimitKind, limit| {
+            let before = match kind {
+                LimitKind::Max => self.bytes_before[0],
+                LimitKind::High => self.bytes_before[1],
+                _ => return matches!(limit, Limit::Percent(_)),
+            };
+            match limit {
+                Limit::Bytes(bytes) => bytes < before,
+                Limit::Percent(percent) => limited.is_none_or(|max| percent.of(max) < before),
+                Limit::Unlimited => false,
+            }
         };
         self.limits
             .kinds()
             .into_iter()
             .map(|(kind, limit)| {
-                Settings::limit(kind).only_if(limit.is_some_and(|limit| is_lowered(kind, limit)))
+                Settings::limit(kind).only_if(limit.is_some_and(|limit| is_later(kind, limit)))
             })
             .fold(Settings::NONE, Settings::and)
     }
@@ -344,20 +367,24 @@ impl Target {
     }
 }
 
+/// The nearest max above.
+fn limited_above(group: &Group) -> Option<u64> {
+    let above = group.first().path_to_root().skip(1);
+    above.map(|level| level.max()).find(|&max| max < u64::MAX)
+}
+
 fn bytes_of(group: &Group) -> [u64; 2] {
     [LimitKind::Max, LimitKind::High].map(|kind| limits::value(group.first(), kind))
 }
 
 impl<'a> Plan<'a> {
-    /// Adds a group and those below. `limited`: the max that its percentages will be taken of, in
-    /// bytes.
+    /// Adds a group and those below.
     fn add(
         &mut self,
         spec: &'a GroupSpec,
         name: &'a str,
-        parent: usize,
         group: Option<Group>,
-        limited: Option<u64>,
+        Above { parent, limited }: Above,
         path: &SpecPath<'_>,
     ) -> Result<(), SpecError> {
         let is_dropped = |group: &Group| applied(group).get().has(MAX);
@@ -388,7 +415,7 @@ impl<'a> Plan<'a> {
                 });
             }
         }
-        let target = group.as_ref().map(|group| Target::new(group, spec));
+        let target = group.as_ref().map(|group| GroupTarget::new(group, spec));
         let place = self.groups.len();
         self.groups.push(Planned {
             spec,
@@ -397,16 +424,13 @@ impl<'a> Plan<'a> {
             target: target.transpose()?,
             group: group.clone(),
         });
+        let above = Above {
+            parent: place,
+            limited: max.or(limited),
+        };
         for (name, below) in &spec.groups {
             let child = group.as_ref().and_then(|group| group.child(name));
-            self.add(
-                below,
-                name,
-                place,
-                child,
-                max.or(limited),
-                &path.below(name)?,
-            )?;
+            self.add(below, name, child, above, &path.below(name)?)?;
         }
         Ok(())
     }
@@ -418,10 +442,12 @@ impl<'a> Plan<'a> {
     ) -> Result<(), SpecError> {
         let places = 0..self.groups.len();
         for place in places.clone() {
-            self.store(place, |target| Settings::ALL.without(target.later()))?;
+            self.store(place, |target, group| {
+                Settings::ALL.without(target.later(group))
+            })?;
         }
         for place in places.clone() {
-            self.store(place, Target::later)?;
+            self.store(place, |target, _| Settings::ALL.without(target.passed))?;
         }
         for place in places.clone() {
             self.create(place)?;
@@ -458,13 +484,14 @@ impl<'a> Plan<'a> {
     fn store(
         &mut self,
         place: usize,
-        which: impl Fn(&Target) -> Settings,
+        which: impl Fn(&GroupTarget, &Group) -> Settings,
     ) -> Result<(), SpecError> {
-        let planned = &self.groups[place];
-        let (Some(target), Some(group)) = (&planned.target, &planned.group) else {
+        let planned = &mut self.groups[place];
+        let (Some(target), Some(group)) = (&mut planned.target, &planned.group) else {
             return Ok(());
         };
-        let (which, applied) = (which(target), applied(group));
+        let (which, applied) = (which(target, group), applied(group));
+        target.passed = which;
         let (named, dropped) = (target.named.among(which), target.dropped.among(which));
         let (differs, marked) = (target.differs.among(which), applied.get());
         if differs.is_empty() && named.without(marked).is_empty() && !marked.has(dropped) {
@@ -515,10 +542,10 @@ impl<'a> Plan<'a> {
             }
             // The program was faster: its group is one that exists.
             Err(CreateError::Taken { group }) => {
-                let target = Target::new(&group, spec)?;
+                let target = GroupTarget::new(&group, spec)?;
                 let planned = &mut self.groups[place];
                 (planned.target, planned.group) = (Some(target), Some(group));
-                self.store(place, |_| Settings::ALL)
+                self.store(place, |_, _| Settings::ALL)
             }
             Err(error) => Err(SpecError::Create(error)),
         }
@@ -610,7 +637,7 @@ fn set_importance_and_name(group: &Group, limits: &Limits, settings: Settings) {
 
 /// Reclaims what is above a max or a high that was lowered. Returns the bytes that stay above the
 /// max.
-fn shrink(group: &Group, target: &Target) -> u64 {
+fn shrink(group: &Group, target: &GroupTarget) -> u64 {
     let ([max, high], [max_before, high_before]) = (bytes_of(group), target.bytes_before);
     let mut excess = 0;
     if max < max_before {

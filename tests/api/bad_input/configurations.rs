@@ -1,6 +1,5 @@
 //! Configurations of a runtime that do not hold, and the largest one.
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::NodeId;
 use memcg::{BuildError, Bytes, Limit, Limits, Runtime, RuntimeBuilder, Unit};
 

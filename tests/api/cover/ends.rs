@@ -1,5 +1,4 @@
 use memcg::Limits;
-use memcg::expert::Inspect;
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 
@@ -18,9 +17,13 @@ fn a_group_goes_offline_while_it_covers() {
     let next = Object::of(&query, 5);
     assert_figures(&query, [100, 100, 60, 0]);
     assert_figures(&parent, [105, 100, 65, 0]);
-    let own = parent.ledger_local();
+    let own = parent.inspect().ledger_local();
     assert_eq!(
-        (own.reserved(), own.allocated(), parent.live_local()),
+        (
+            own.reserved(),
+            own.allocated(),
+            parent.inspect().live_local()
+        ),
         (100, 65, 105)
     );
     drop((charge, query));

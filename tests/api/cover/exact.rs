@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limits, OnFull, Runtime};
 
 use super::{Object, assert_verified, covering};

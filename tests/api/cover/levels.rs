@@ -4,7 +4,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memcg::Limits;
-use memcg::expert::Inspect;
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 use crate::support::poll::poll_for;
@@ -29,13 +28,13 @@ fn a_parent_that_has_not_asked_has_the_sum() {
     ];
     assert_figures(&tenant, [322, 108, 244, 200]);
     assert_figures(&runtime.root(), [322, 108, 244, 200]);
-    let own = tenant.ledger_local();
+    let own = tenant.inspect().ledger_local();
     assert_eq!(
         (
             own.reserved(),
             own.allocated(),
             own.unpaid(),
-            tenant.live_local()
+            tenant.inspect().live_local()
         ),
         (1, 3, 0, 4)
     );

@@ -1,5 +1,5 @@
-use memcg::expert::{FaultKind, Inspect};
-use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::inspect::VerifyFaultKind;
+use memcg::{BuildError, Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::{Object, assert_figures, covering, group, runtime};
 
@@ -19,21 +19,27 @@ fn a_subtree_has_what_its_groups_have() {
     assert_figures(&acme, [260, 200, 260, 60]);
     assert_figures(&runtime.root(), [260, 200, 260, 60]);
     assert_eq!(
-        (acme.allocated_local(), queries[0].allocated_local()),
+        (
+            acme.inspect().allocated_local(),
+            queries[0].inspect().allocated_local()
+        ),
         (0, 130)
     );
-    assert_eq!(runtime.root().ledger_local().allocated(), 0);
+    assert_eq!(runtime.root().inspect().ledger_local().allocated(), 0);
     let ours = acme.charge(1_000).unwrap();
     let object = Object::of(&acme, 7);
     // Beside its own bytes what the group that went offline left behind, and nothing of the other
     // one.
-    let local = acme.ledger_local();
+    let local = acme.inspect().ledger_local();
     assert_eq!(
         (local.reserved(), local.allocated(), local.unpaid()),
         (1_100, 137, 30)
     );
     assert_eq!(
-        (acme.live_local(), queries[0].ledger_local()),
+        (
+            acme.inspect().live_local(),
+            queries[0].inspect().ledger_local()
+        ),
         (1_137, queries[0].ledger())
     );
     drop((object, ours));
@@ -98,7 +104,7 @@ fn a_dying_group_leaves_its_objects_to_a_group_online() {
     };
     assert_eq!(
         (
-            acme.ledger_local().allocated(),
+            acme.inspect().ledger_local().allocated(),
             acme.ledger().allocated(),
             row(&runtime)
         ),
@@ -125,16 +131,19 @@ fn objects_of_a_dying_group_are_paid_for() {
         }
     }
     assert_eq!(
-        (query.ledger_local(), acme.ledger_local().allocated()),
+        (
+            query.inspect().ledger_local(),
+            acme.inspect().ledger_local().allocated()
+        ),
         (query.ledger(), 0)
     );
     drop((charge, objects));
 }
 
-const LEDGER: [(&str, Stat); 3] = [
-    ("reserved", Stat::RESERVED),
-    ("allocated", Stat::ALLOCATED),
-    ("unpaid", Stat::UNPAID),
+const LEDGER: [(&str, StatKey); 3] = [
+    ("reserved", StatKey::RESERVED),
+    ("allocated", StatKey::ALLOCATED),
+    ("unpaid", StatKey::UNPAID),
 ];
 
 /// The items of the ledger in an exact read: of the subtree, and of the group alone.
@@ -155,7 +164,7 @@ fn assert_items(group: &Group, subtree: [i64; 3], local: [i64; 3]) {
     );
     let bounds = LEDGER.map(|(_, stat)| now.max_error_of(stat));
     assert_eq!(
-        (bounds, now.get(Stat::ANON)),
+        (bounds, now.get(StatKey::ANON)),
         ([0; 3], 4_096),
         "another item is beside them"
     );
@@ -170,7 +179,7 @@ fn statistics_have_the_ledger() {
         acme.create(number, Limits::new().cover_allocations())
             .unwrap()
     });
-    queries[0].stat_add(Stat::ANON, 4_096);
+    queries[0].stat_add(StatKey::ANON, 4_096);
     let charge = queries[0].charge(100).unwrap();
     let objects = [
         Object::of(&queries[0], 137),
@@ -214,7 +223,7 @@ fn no_thread_adds_to_the_ledger() {
     for (number, (name, stat)) in (1..).zip(LEDGER) {
         // On cells that are not there yet, and on cells that are.
         query.stat_add(stat, 1_000);
-        query.stat_add(Stat::ANON, 1);
+        query.stat_add(StatKey::ANON, 1);
         charge.stat_add(stat, -7);
         assert_eq!(runtime.counts().foreign_stats, 2 * number, "{name}");
         let mut builder = Runtime::builder();
@@ -225,7 +234,7 @@ fn no_thread_adds_to_the_ledger() {
             "a name means one thing"
         );
         assert_ne!(own, stat);
-        assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
+        assert_eq!(format!("{stat:?}"), format!("StatKey({name})"));
     }
     assert_figures(&query, [100, 100, 60, 0]);
 }
@@ -267,7 +276,7 @@ fn verify_finds_a_ledger_that_does_not_add_up() {
     let ledger: Vec<_> = verdict
         .faults()
         .iter()
-        .filter(|fault| fault.kind == FaultKind::Ledger)
+        .filter(|fault| fault.kind == VerifyFaultKind::Ledger)
         .collect();
     assert_eq!(ledger.len(), 2, "of the root and of the group: {verdict}");
     assert_eq!((ledger[1].expected, ledger[1].found), (60, 100));

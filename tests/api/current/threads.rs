@@ -6,7 +6,6 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use memcg::allocator::settle;
-use memcg::expert::Inspect as _;
 use memcg::{EnterGuard, Group};
 
 use super::{groups, here, runtime};
@@ -140,7 +139,11 @@ fn a_destructor_allocates_beside_the_next_thread() {
     settle();
     a.memory().drain();
     assert_eq!(
-        (a.usage(), a.allocated_local(), runtime.counts().underflows),
+        (
+            a.usage(),
+            a.inspect().allocated_local(),
+            runtime.counts().underflows
+        ),
         (0, 0, 0)
     );
     let verdict = runtime.verify();

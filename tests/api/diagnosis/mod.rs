@@ -6,7 +6,7 @@
 mod holders;
 mod top;
 
-use memcg::{Bytes, ChargeError, Group, OverLimitError};
+use memcg::{Bytes, Group, OverLimitError};
 
 pub(crate) use crate::support::reclaimers::{KIB, MIB};
 pub(crate) use crate::support::trees::{
@@ -17,7 +17,7 @@ pub(crate) use crate::support::trees::{
 #[track_caller]
 pub(crate) fn refused(group: &Group, bytes: u64) -> OverLimitError {
     match group.charge(Bytes(bytes)) {
-        Err(ChargeError::Limit(refusal)) => refusal,
+        Err(error) if error.is_over_limit() => error.over_limit().expect("a refusal").clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -1,7 +1,6 @@
 //! The children that hold most, on request.
 
 use super::{KIB, charge, create, runtimes};
-use memcg::expert::Inspect as _;
 
 #[test]
 fn the_largest_first() {
@@ -22,13 +21,13 @@ fn the_largest_first() {
         let mut expected: Vec<_> = children.iter().cloned().zip(sizes).collect();
         expected.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         for n in [0, 1, 3, 10] {
-            assert_eq!(group.top(n), expected[..n]);
+            assert_eq!(group.inspect().top(n), expected[..n]);
         }
         assert_eq!(
-            (group.top(11), group.top(usize::MAX)),
+            (group.inspect().top(11), group.inspect().top(usize::MAX)),
             (expected.clone(), expected.clone())
         );
-        assert_eq!(children[0].top(5), []);
+        assert_eq!(children[0].inspect().top(5), []);
     }
 }
 
@@ -46,11 +45,11 @@ fn children_only() {
             charge(&root, 128 * KIB),
         ];
         assert_eq!(
-            root.top(9),
+            root.inspect().top(9),
             [(one.clone(), 64 * KIB), (other.clone(), 32 * KIB)]
         );
-        assert_eq!(one.top(9), [(below.clone(), 64 * KIB)]);
+        assert_eq!(one.inspect().top(9), [(below.clone(), 64 * KIB)]);
         other.offline().expect("no children");
-        assert_eq!(root.top(9), [(one.clone(), 64 * KIB)]);
+        assert_eq!(root.inspect().top(9), [(one.clone(), 64 * KIB)]);
     }
 }

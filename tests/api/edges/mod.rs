@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::{BarrierMode, FaultKind, FixedBatch};
+use memcg::barrier::BarrierMode;
+use memcg::inspect::VerifyFaultKind;
 use memcg::{CounterConfig, PageCounter};
 use thread_local::ThreadLocal;
 
@@ -250,7 +251,7 @@ fn more_is_uncharged_than_charged(config: CounterConfig) {
     let fault = verdict
         .faults()
         .iter()
-        .find(|fault| fault.kind == FaultKind::Underflow);
+        .find(|fault| fault.kind == VerifyFaultKind::Underflow);
     let fault = fault.unwrap_or_else(|| panic!("no underflow in: {verdict}"));
     assert_eq!(
         (fault.counter, fault.expected.abs_diff(fault.found)),
@@ -331,7 +332,7 @@ fn verify_names_counter_and_amount() {
         let fault = verdict.faults().first().expect("something is wrong");
         assert_eq!(
             (fault.counter, fault.kind),
-            (leaf.id(), FaultKind::Identity)
+            (leaf.id(), VerifyFaultKind::Identity)
         );
         assert_eq!(fault.expected - fault.found, 4);
         assert_eq!(verdict.faults().len(), 1, "and nowhere else: {verdict}");
@@ -368,7 +369,7 @@ fn verify_without_audit_compares_the_levels() {
         .expect("the child holds more than the root");
     assert_eq!(
         (fault.counter, fault.kind),
-        (root.id(), FaultKind::Children)
+        (root.id(), VerifyFaultKind::Children)
     );
     assert_eq!(fault.expected.abs_diff(fault.found), 3);
 }
@@ -383,9 +384,9 @@ fn handles_and_errors_cross_threads() {
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     cloned::<PageCounter>();
     cloned::<CounterConfig>();
-    cloned::<memcg::expert::Verdict>();
+    cloned::<memcg::inspect::VerifyReport>();
     shared::<memcg::figures::PeakWindow>();
-    shared::<memcg::figures::Counts>();
+    shared::<memcg::figures::TreeCounts>();
     shared::<memcg::CounterId>();
     error::<memcg::errors::CounterChargeError>();
     error::<memcg::errors::CounterLimitError>();

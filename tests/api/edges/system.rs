@@ -8,7 +8,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memcg::expert::{BarrierMode, BarrierState, FixedBatch};
+use memcg::barrier::{BarrierMode, BarrierState};
 use memcg::{CounterConfig, PageCounter};
 
 use crate::support::alone::alone;

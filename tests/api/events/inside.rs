@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Event, Limits, OnFull, Registration};
+use memcg::{Event, Limits, OnFull, Registration};
 
 use super::{Polled, Recorder, assert_sound, create, full, lock, oom, runtimes};
 
@@ -166,7 +166,7 @@ fn wait_with_a_limit() {
             let waited = Arc::clone(&waited);
             recorder.and(&group, Event::Oom, move |_| {
                 match small.charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
-                    Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => {
+                    Err(error) if error.is_timeout() || error.is_over_limit() => {
                         waited.fetch_add(1, Ordering::SeqCst)
                     }
                     other => panic!("{other:?}"),

@@ -16,7 +16,7 @@ mod waiting;
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Event, Group, Happened, Limits, Registration};
+use memcg::{Event, EventInfo, Group, Limits, Registration};
 
 pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
 pub(crate) use crate::support::trees::{assert_sound, build, create, kinds, left_empty, runtimes};
@@ -59,7 +59,7 @@ impl Recorder {
         &self,
         group: &Group,
         event: Event,
-        then: impl Fn(&Happened) + Send + Sync + 'static,
+        then: impl Fn(&EventInfo) + Send + Sync + 'static,
     ) -> Registration {
         let recorder = self.clone();
         group.on_event(event, move |happened| {
@@ -68,7 +68,7 @@ impl Recorder {
         })
     }
 
-    fn note(&self, happened: &Happened) {
+    fn note(&self, happened: &EventInfo) {
         let event = happened.event();
         let count = happened.count();
         let times = happened.times();

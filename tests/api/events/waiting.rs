@@ -4,7 +4,6 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, OnFull};
 
 use super::{
@@ -213,7 +212,7 @@ fn every_event() {
 
 /// Makes each event happen once at least, in groups of its own.
 fn everything(root: &memcg::Group) {
-    use memcg::{Limit, Limits, OomPolicy, Priority};
+    use memcg::{Limit, Limits, OomPolicy, ReclaimPriority};
     let max = Limits::new().max(100);
     let low = root
         .create("low", max.low(Limit::Unlimited))
@@ -245,8 +244,10 @@ fn everything(root: &memcg::Group) {
     assert!(waits.charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
     drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
-    let registration =
-        panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
+    let registration = panics.register_reclaimer(
+        super::call(|_, _| panic!("on purpose")),
+        ReclaimPriority::NORMAL,
+    );
     let held = panics.force_charge(1);
     assert_eq!(panics.reclaim(1).expect("not inside a reclaimer").panics, 1);
     drop((registration, held));

@@ -1,7 +1,6 @@
 //! Calls on a group that went offline: read it, set it, charge it by force, all while credit of
 //! several threads waits for its barrier.
 
-use memcg::expert::Inspect;
 use memcg::{Charge, Group, Limit, Runtime};
 
 use super::{Other, assert_sound, charge, create, runtimes};
@@ -42,7 +41,7 @@ const ACTS: [(&str, Act); 8] = [
         // Its credit may not be settled yet. To read it settles nothing.
         let stocked = group.memory().stocked();
         assert_eq!((group.live(), group.usage()), (30, 30 + stocked));
-        assert_eq!(group.live_local(), 30);
+        assert_eq!(group.inspect().live_local(), 30);
         assert!(group.peak() >= 30 && group.is_offline() && group.children().is_empty());
         let window = group.memory().peak_window();
         window.reset();

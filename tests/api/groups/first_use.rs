@@ -1,6 +1,6 @@
 //! Objects that a group takes at its first use, and not before.
 
-use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use super::{build, left_empty};
 
@@ -45,7 +45,7 @@ fn what_no_group_uses_is_not_made() {
         let held = group.charge(1).expect("no limit");
         assert_eq!(
             (
-                group.read(Freshness::Exact).get(Stat::ANON),
+                group.read(Freshness::Exact).get(StatKey::ANON),
                 group.events().get(Event::Max)
             ),
             (0, 0)

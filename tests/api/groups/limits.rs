@@ -2,8 +2,6 @@
 //! group.
 
 use memcg::errors::LimitError;
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_sound, bare, build, charge, create, kinds, left_empty};
@@ -174,7 +172,7 @@ fn percentages_follow_the_nearest_max_above() {
     let query = free
         .create("q", Limits::new().max(percent("20%")).min(percent("5%")))
         .expect("acme has a max");
-    let figures = |group: &Group| (group.max(), group.min(), group.low());
+    let figures = |group: &Group| (group.max(), group.inspect().min(), group.inspect().low());
     assert_eq!(
         (figures(&acme), figures(&free), figures(&query)),
         ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0))
@@ -259,7 +257,10 @@ fn a_percentage_without_a_limited_ancestor() {
             .expect_err("no max above"),
         "low",
     );
-    assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
+    assert_eq!(
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
+        (u64::MAX, 0, 0)
+    );
     assert_eq!(
         acme.limits(),
         Limits::new()
@@ -312,10 +313,10 @@ fn protection_is_told_to_the_parent() {
         };
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
-        assert_eq!((told().0, acme.min()), (20, 20));
+        assert_eq!((told().0, acme.inspect().min()), (20, 20));
         acme.set_limits(Limits::new().min(Limit::Unlimited))
             .expect("all of it");
-        assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
+        assert_eq!((told().0, acme.inspect().min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);
         root.memory().drain();

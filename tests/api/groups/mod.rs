@@ -31,7 +31,7 @@ mod settings;
 mod transfer;
 mod tree;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::trees::{LeftEmpty, build, charge, create};

@@ -2,8 +2,7 @@
 //! serves many.
 
 use memcg::errors::CreateError;
-use memcg::expert::{FixedBatch, Inspect};
-use memcg::{Bytes, ChargeError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{
     Other, assert_empty, assert_sound, build, charge, create, fixed, left_empty, runtimes,
@@ -11,16 +10,9 @@ use super::{
 
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
-    match group.charge(Bytes(bytes)) {
-        Err(ChargeError::Offline {
-            group: named,
-            requested,
-            ..
-        }) => {
-            assert_eq!((&named, requested), (group, bytes));
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = group.charge(Bytes(bytes)).expect_err("it is offline");
+    assert!(error.is_offline(), "{error}");
+    assert_eq!((error.group(), error.requested()), (group, bytes));
 }
 
 /// The statement: a charge that begins after `offline` has returned is refused, also on a thread
@@ -43,10 +35,7 @@ fn no_group_is_admitted_afterwards() {
                 for bytes in [1, 0, 63, 64, u64::MAX] {
                     assert_refused(group, bytes);
                 }
-                assert!(matches!(
-                    mine.grow(1),
-                    Err(ChargeError::Offline { requested: 1, .. })
-                ));
+                assert!(matches!(mine.grow(1), Err(error) if error.is_offline() && error.requested() == 1));
                 assert_eq!(mine.bytes(), 1);
                 // Memory that exists already is charged all the same.
                 mine.force_grow(5);
@@ -108,7 +97,7 @@ fn one_barrier_serves_many() {
             let counters: Vec<_> = counters
                 .iter()
                 .copied()
-                .chain([memcg::Counter::MEMORY])
+                .chain([memcg::CounterKey::MEMORY])
                 .collect();
             let charge_all = move |group: &Group| {
                 counters
@@ -212,8 +201,8 @@ fn it_protects_no_group_and_takes_no_children() {
         .expect("does nothing");
     assert_eq!(
         (
-            acme.min(),
-            acme.low(),
+            acme.inspect().min(),
+            acme.inspect().low(),
             root.memory().children_min_usage(),
             root.memory().children_low_usage()
         ),
@@ -282,7 +271,7 @@ fn a_reader_runs_no_barrier() {
         });
         group.offline().expect("no children");
         assert_eq!((root.live(), root.usage()), (0, root.memory().stocked()));
-        assert_eq!(root.live_local(), 0);
+        assert_eq!(root.inspect().live_local(), 0);
         assert_eq!(runtime.snapshot().rows()[0].live, 0);
     }
     assert!(runtime.verify().is_ok());

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Group, Runtime};
 
 use super::{build, create, left_empty};

@@ -1,6 +1,5 @@
 //! The most that a charge could ask for: the least max and the least room above a group.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits};
 
 use super::{build, create, kinds, runtimes};

@@ -1,7 +1,6 @@
 //! A setting that holds for a subtree, and a group that is made in it meanwhile: it holds for that
 //! group, too.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{build, charge, create, fixed, left_empty};
@@ -48,7 +47,7 @@ fn a_percentage_follows_a_max_that_moves_while_the_group_is_made() {
             |round, (limited, ..), _, child| {
                 let max = 100_000 + 2 * round;
                 assert_eq!(
-                    (child.max(), child.min(), child.high()),
+                    (child.max(), child.inspect().min(), child.inspect().high()),
                     (max / 2, max / 10, max / 4),
                     "round {round}"
                 );

@@ -1,6 +1,6 @@
 //! Which group may get a charge: siblings, ancestors, descendants, and which group refuses it.
 
-use memcg::{ChargeError, Group, Runtime};
+use memcg::{Group, Runtime};
 
 use super::{
     Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds, left_empty,
@@ -33,7 +33,11 @@ fn a_refusal_leaves_all_as_it_was() {
         let _beside = other.with(c, |c| charge(c, 30));
         let mut held = charge(d, 21);
         let before = live(&groups);
-        let Err(ChargeError::Limit(refusal)) = held.transfer(c) else {
+        let Some(refusal) = held
+            .transfer(c)
+            .err()
+            .and_then(|error| error.over_limit().cloned())
+        else {
             panic!("30 + 21 > 50")
         };
         assert_eq!(
@@ -69,12 +73,9 @@ fn not_to_a_group_that_is_offline() {
             let mut held = charge(b, bytes);
             let gone = charge(c, 3);
             c.offline().expect("no children");
-            match held.transfer(c) {
-                Err(ChargeError::Offline {
-                    group, requested, ..
-                }) => assert_eq!((&group, requested), (c, bytes)),
-                other => panic!("{other:?}"),
-            }
+            let error = held.transfer(c).expect_err("it is offline");
+            assert!(error.is_offline(), "{error}");
+            assert_eq!((error.group(), error.requested()), (c, bytes));
             assert_eq!(
                 (live(&groups), held.group()),
                 ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone())
@@ -103,12 +104,10 @@ fn not_to_another_runtime() {
     for bytes in [0, 10] {
         let mut held = charge(&here, bytes);
         for to in [&there, &theirs.root()] {
-            match held.transfer(to) {
-                Err(ChargeError::OtherRuntime { from, to: named }) => {
-                    assert_eq!((&from, &named), (&here, to))
-                }
-                other => panic!("{other:?}"),
-            }
+            let error = held.transfer(to).expect_err("of another runtime");
+            assert!(error.is_other_runtime() && *error.group() == here);
+            let text = format!("/here and {} belong to two runtimes", to.path());
+            assert_eq!(error.to_string(), text);
         }
         assert_eq!(
             (held.group(), here.live(), theirs.root().live()),
@@ -150,13 +149,17 @@ fn of_a_further_counter_to_the_same_one() {
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
     let mut charges = b
-        .charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
+        .charge_set(&[(memcg::CounterKey::MEMORY, 5), (spill, 7)])
         .expect("room");
     d.counter(spill)
         .expect("declared")
         .set_max(6)
         .expect("a number");
-    let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else {
+    let Some(refusal) = charges[1]
+        .transfer(d)
+        .err()
+        .and_then(|error| error.over_limit().cloned())
+    else {
         panic!("7 > 6")
     };
     assert_eq!((refusal.counter(), refusal.group()), (Some("spill"), d));

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits, OomPolicy};
 
 use super::{Cache, KIB, Log, charge, create, limited, locals, runtimes};

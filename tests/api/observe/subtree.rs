@@ -1,7 +1,6 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group
 //! above, for none beside.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{KIB, build, charge, create, kinds, left_empty, limited, locals, runtimes};
@@ -65,7 +64,7 @@ fn limits_above_hold() {
         group.set_observe_only(true);
         let _held = charge(&group, 90 * KIB);
         let refused = group.charge(Bytes(11 * KIB)).expect_err("top is full");
-        let memcg::ChargeError::Limit(refusal) = refused else {
+        let Some(refusal) = refused.over_limit() else {
             panic!("{refused}")
         };
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, ChargeError, Limit};
+use memcg::{Bytes, Limit};
 
 use super::{Cache, KIB, Log, assert_sound, charge, create, limited, locals, runtimes};
 
@@ -20,7 +19,9 @@ fn off_while_usage_is_above_max() {
         assert_eq!(group.forced(), 20 * KIB, "above max, as by force");
         let refused = group.charge(1).expect_err("full");
         assert!(
-            matches!(&refused, ChargeError::Limit(by) if by.group() == &group && by.max() == 10 * KIB)
+            refused
+                .over_limit()
+                .is_some_and(|by| by.group() == &group && by.max() == 10 * KIB)
         );
         assert_sound(&runtime);
         held.shrink(Bytes(21 * KIB));

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
 use super::{
@@ -92,7 +90,7 @@ fn above_high() {
         let _more = group
             .charge_with(Bytes(1_024 * KIB), OnFull::Reclaim)
             .expect("no max");
-        let delay = group.high_delay(Bytes(1_024 * KIB));
+        let delay = group.inspect().high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));

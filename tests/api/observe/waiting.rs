@@ -1,7 +1,6 @@
 //! Charges that wait when observing begins are made; no charge waits while it lasts.
 
 use super::{KIB, WATCHDOG, admitted, blocked, charge, create, in_line, join, limited, runtimes};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, OnFull};
 
 #[test]

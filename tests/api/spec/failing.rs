@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use memcg::errors::{CreateError, LimitError, SpecError};
 use memcg::{
-    ApplyOptions, Bytes, Charge, Group, GroupSpec, Limit, Limits, OomPolicy, Priority, Reclaim,
-    ReclaimContext, Runtime,
+    ApplyOptions, Bytes, Charge, Group, GroupSpec, Limit, Limits, OomPolicy, Reclaim,
+    ReclaimContext, ReclaimPriority, Runtime,
 };
 
 use super::{acme, apply, group, runtime, state};
@@ -164,8 +164,8 @@ fn reclaim_frees_what_it_can() {
     let [acme_group, query] = ["/acme", "/acme/q"].map(|path| group(&runtime, path));
     let (of_tenant, of_query) = (cache(&acme_group, 100), cache(&query, 300));
     let _registrations = [
-        acme_group.register_reclaimer(of_tenant.clone(), Priority::NORMAL),
-        query.register_reclaimer(of_query.clone(), Priority::NORMAL),
+        acme_group.register_reclaimer(of_tenant.clone(), ReclaimPriority::NORMAL),
+        query.register_reclaimer(of_query.clone(), ReclaimPriority::NORMAL),
     ];
     apply(&tenant(300, 150), &runtime);
     assert_eq!((acme_group.usage(), query.usage()), (250, 150));

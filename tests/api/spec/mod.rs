@@ -10,7 +10,6 @@ mod failing;
 mod files;
 mod racing;
 
-use memcg::expert::Inspect as _;
 use memcg::figures::SpecChanges;
 use memcg::{ApplyOptions, Group, GroupSpec, Limit, Limits, OomPolicy, Percent, Runtime};
 
@@ -46,7 +45,7 @@ fn group(runtime: &Runtime, path: &str) -> Group {
 /// All paths with what is set there.
 fn state(runtime: &Runtime) -> Vec<(String, Limits, OomPolicy, u64)> {
     let mut state: Vec<_> = std::iter::once(runtime.root())
-        .chain(runtime.root().descendants())
+        .chain(runtime.root().inspect().descendants())
         .map(|group| {
             (
                 group.path(),
@@ -90,10 +89,13 @@ fn a_spec_creates_and_sets_all_kinds() {
                     /: max 1000 B -> 2000 B, oom_policy inherit -> choose\n";
     assert_eq!(changes.to_string(), expected);
     let acme = group(&runtime, "/acme");
-    assert_eq!((acme.max(), acme.low()), (1_000, 100));
+    assert_eq!((acme.max(), acme.inspect().low()), (1_000, 100));
     assert_eq!(runtime.root().oom_policy(), OomPolicy::Choose);
-    assert_eq!(group(&runtime, "/acme/fast").soft(), 750);
-    assert_eq!(acme.child(17).map(|child| child.soft()), Some(250));
+    assert_eq!(group(&runtime, "/acme/fast").inspect().soft(), 750);
+    assert_eq!(
+        acme.child(17).map(|child| child.inspect().soft()),
+        Some(250)
+    );
     assert!(apply(&spec, &runtime).is_empty());
 
     // A file that says nothing any more.
@@ -114,7 +116,7 @@ fn a_spec_creates_and_sets_all_kinds() {
     );
     assert_eq!((limits.setting_name(), limits.reclaim_above), (None, None));
     assert_eq!(group(&runtime, "/acme/fast").limits().share, None);
-    assert_eq!(group(&runtime, "/acme/fast").soft(), u64::MAX);
+    assert_eq!(group(&runtime, "/acme/fast").inspect().soft(), u64::MAX);
     assert_eq!(runtime.root().max(), u64::MAX);
     assert_eq!(runtime.root().oom_policy(), OomPolicy::Inherit);
     assert!(apply(&nothing, &runtime).is_empty());
@@ -174,7 +176,7 @@ fn shares_and_soft_limits() {
     let runtime = runtime();
     let limits = |runtime: &Runtime| {
         let group = group(runtime, "/acme");
-        (group.limits().share, group.soft())
+        (group.limits().share, group.inspect().soft())
     };
     apply(&acme(Limits::new().soft(70)), &runtime);
     apply(&acme(Limits::new().share(2)), &runtime);

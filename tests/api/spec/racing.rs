@@ -6,7 +6,8 @@ use std::thread;
 
 use memcg::errors::SpecError;
 use memcg::{
-    Bytes, Charge, Group, GroupSpec, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, Group, GroupSpec, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 
 use super::{acme, apply, group, runtime};
@@ -54,6 +55,48 @@ fn charges_meanwhile() {
     assert!(verdict.is_ok(), "{verdict}");
 }
 
+/// A charge that fits the old limits and the new ones is never refused in between, where a
+/// percentage rises while its max falls, and the other way round.
+#[test]
+fn a_charge_that_fits_before_and_after() {
+    let part = |percent| GroupSpec::new().limits(Limits::new().max(Limit::percent(percent)));
+    let bytes = |bytes| GroupSpec::new().limits(Limits::new().max(Limit::Bytes(bytes)));
+    let spec = |max: u64, tenant: GroupSpec, query: GroupSpec| {
+        GroupSpec::new()
+            .limits(Limits::new().max(Limit::Bytes(max)))
+            .group("acme", tenant.group("q", query))
+    };
+    let specs = [
+        spec(200, part(50), part(100)),
+        spec(1_000, part(10), part(100)),
+        spec(1_000, bytes(100), part(95)),
+        spec(200, part(100), part(50)),
+        spec(2_000, bytes(1_000), part(10)),
+        GroupSpec::new().group("acme", bytes(110).group("q", part(90))),
+        spec(1_000, GroupSpec::new(), part(10)),
+    ];
+    let runtime = runtime();
+    apply(&specs[0], &runtime);
+    let query = group(&runtime, "/acme/q");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let charger = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                drop(query.charge(95).unwrap_or_else(|error| panic!("{error}")));
+            }
+        });
+        for round in 0..400_usize {
+            let spec = &specs[(round * 5 + round / 7) % specs.len()];
+            apply(spec, &runtime);
+            if charger.is_finished() {
+                break;
+            }
+        }
+        stop.store(true, Relaxed);
+        charger.join().expect("no charge is refused");
+    });
+}
+
 /// Does something while a spec is applied, and gives nothing.
 struct Meanwhile<F>(F);
 
@@ -73,7 +116,7 @@ fn tight(meanwhile: impl Fn(&Group) + Send + Sync + 'static) -> (Runtime, Group,
     let of = tenant.clone();
     let registration = tenant.register_reclaimer(
         Arc::new(Meanwhile(move || meanwhile(&of))),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     // It stays as long as the runtime.
     std::mem::forget(registration);

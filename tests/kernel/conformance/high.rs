@@ -4,8 +4,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{
     Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, Runtime, RuntimeBuilder,
 };
@@ -143,7 +141,7 @@ fn penalties(builder: &RuntimeBuilder) {
     for (mib, millis) in PENALTIES {
         let (runtime, group, _held) = over(builder.clone(), mib * MIB);
         assert_eq!(
-            group.high_delay(Bytes(BATCH)).as_millis(),
+            group.inspect().high_delay(Bytes(BATCH)).as_millis(),
             u128::from(millis),
             "{mib} MiB"
         );
@@ -202,7 +200,7 @@ fn s044_scales_with_what_is_charged() {
     ];
     for (mib, bytes, millis) in cases {
         let (_runtime, group, _held) = over(bare_groups(), mib * MIB);
-        let delay = group.high_delay(Bytes(bytes));
+        let delay = group.inspect().high_delay(Bytes(bytes));
         // The kernel rounds before it scales: 4 x 57 is 228.
         let off = delay.as_millis().abs_diff(millis);
         assert!(
@@ -226,16 +224,16 @@ fn s044_of_all_ancestors_the_greatest() {
     // 1 of 50: as 2 of 100.
     assert_eq!(
         (
-            leaf.high_delay(Bytes(BATCH)).as_millis(),
-            outer.high_delay(Bytes(BATCH))
+            leaf.inspect().high_delay(Bytes(BATCH)).as_millis(),
+            outer.inspect().high_delay(Bytes(BATCH))
         ),
         (25, Duration::ZERO)
     );
     let other = outer.force_charge(Bytes(52 * MIB));
     assert_eq!(
         (
-            leaf.high_delay(Bytes(BATCH)).as_millis(),
-            outer.high_delay(Bytes(BATCH)).as_millis()
+            leaf.inspect().high_delay(Bytes(BATCH)).as_millis(),
+            outer.inspect().high_delay(Bytes(BATCH)).as_millis()
         ),
         (57, 57)
     );
@@ -243,14 +241,14 @@ fn s044_of_all_ancestors_the_greatest() {
     // 2 of 50 is more than 4 of 100 is: the same.
     assert_eq!(
         (
-            leaf.high_delay(Bytes(BATCH)).as_millis(),
-            outer.high_delay(Bytes(BATCH)).as_millis()
+            leaf.inspect().high_delay(Bytes(BATCH)).as_millis(),
+            outer.inspect().high_delay(Bytes(BATCH)).as_millis()
         ),
         (102, 102)
     );
     held.force_grow(Bytes(7 * MIB));
     assert_eq!(
-        leaf.high_delay(Bytes(BATCH)),
+        leaf.inspect().high_delay(Bytes(BATCH)),
         Duration::from_millis(500),
         "the cap"
     );
@@ -266,7 +264,7 @@ fn s044_below_ten_milliseconds_is_ignored() {
         assert_eq!(
             (
                 charge.is_ready(),
-                group.high_delay(Bytes(BATCH)).as_millis()
+                group.inspect().high_delay(Bytes(BATCH)).as_millis()
             ),
             (true, 6)
         );

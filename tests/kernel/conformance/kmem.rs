@@ -7,9 +7,8 @@
 
 use std::alloc::Layout;
 
-use memcg::expert::FixedBatch;
-use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
-use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeId, Placement, PrechargeBound, Topology};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, StatKey};
 
 use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
@@ -21,7 +20,7 @@ fn node(number: u16) -> NodeId {
     NodeId::new(number)
 }
 
-fn hold(group: &Group, stat: Stat, of: u16, bytes: u64) -> Kmem {
+fn hold(group: &Group, stat: StatKey, of: u16, bytes: u64) -> Kmem {
     group
         .precharge(Bytes(bytes))
         .expect("no limits")
@@ -46,18 +45,22 @@ fn s076_bytes_are_paid_from_a_stock() {
     let runtime = paged();
     let group = create(&runtime.root(), "q", Limits::new());
     let mut held: Vec<Kmem> = (0..41)
-        .map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER))
+        .map(|_| hold(&group, StatKey::KERNEL, 1, 100 + POINTER))
         .collect();
     assert_eq!((group.usage(), group.live()), (2 * PAGE, 4_428));
     assert_eq!(
-        group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1)),
+        group
+            .numa_stat(StatKey::KERNEL, Freshness::Exact)
+            .get(node(1)),
         4_428
     );
     held.truncate(20);
     assert_eq!(
         (
             group.live(),
-            group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))
+            group
+                .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                .get(node(1))
         ),
         (2_160, 2_160)
     );
@@ -65,7 +68,7 @@ fn s076_bytes_are_paid_from_a_stock() {
     assert_eq!(
         (
             group.live(),
-            group.numa_stat(Stat::KERNEL, Freshness::Exact).sum()
+            group.numa_stat(StatKey::KERNEL, Freshness::Exact).sum()
         ),
         (0, 0)
     );
@@ -80,12 +83,14 @@ fn s076_adaptive() {
         let runtime = builder.nodes(2).build().expect("a configuration");
         let group = create(&runtime.root(), "q", Limits::new());
         let held: Vec<Kmem> = (0..41)
-            .map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER))
+            .map(|_| hold(&group, StatKey::KERNEL, 1, 100 + POINTER))
             .collect();
         assert_eq!(
             (
                 group.live(),
-                group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))
+                group
+                    .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                    .get(node(1))
             ),
             (4_428, 4_428)
         );
@@ -94,7 +99,7 @@ fn s076_adaptive() {
         assert_eq!(
             (
                 group.live(),
-                group.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+                group.numa_stat(StatKey::KERNEL, Freshness::Exact).sum(),
                 runtime.root().usage()
             ),
             (0, 0, 0)
@@ -117,7 +122,7 @@ fn s077_parked_remainders_are_found() {
             let bytes = [PAGE - rest, rest];
             let each = |(other, bytes): (&Other, u64)| {
                 let group = group.clone();
-                other.run(move || hold(&group, Stat::KERNEL, 0, bytes))
+                other.run(move || hold(&group, StatKey::KERNEL, 0, bytes))
             };
             others.iter().zip(bytes).map(each).collect()
         };
@@ -127,7 +132,9 @@ fn s077_parked_remainders_are_found() {
         assert_eq!(
             (
                 group.usage(),
-                group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(0))
+                group
+                    .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                    .get(node(0))
             ),
             (PAGE, PAGE.cast_signed())
         );
@@ -143,7 +150,7 @@ fn s077_parked_remainders_are_found() {
             (
                 root.usage(),
                 runtime.dying_count(),
-                root.numa_stat(Stat::KERNEL, Freshness::Exact).sum()
+                root.numa_stat(StatKey::KERNEL, Freshness::Exact).sum()
             ),
             (0, 0, 0)
         );
@@ -169,13 +176,13 @@ fn s078_percpu_by_node() {
     for (bound, metadata) in [
         (bound.clone(), 0),
         (bound, 1),
-        (Bound::from(Bytes(3 * PAGE)), 1),
+        (PrechargeBound::from(Bytes(3 * PAGE)), 1),
     ] {
         let precharge = group.precharge(bound.clone()).expect("no limits");
         assert_eq!(
             (
                 group.usage(),
-                group.numa_stat(Stat::PERCPU, Freshness::Exact).sum()
+                group.numa_stat(StatKey::PERCPU, Freshness::Exact).sum()
             ),
             (bound.bytes(), 0),
             "admitted, and no more"
@@ -185,10 +192,10 @@ fn s078_percpu_by_node() {
             placement.add(machine.node_of_processor(processor), 64);
         }
         placement.add(Some(node(metadata)), 256);
-        let kmem = precharge.account_as(Stat::PERCPU, &placement);
+        let kmem = precharge.account_as(StatKey::PERCPU, &placement);
         let mut expected = [128, 128];
         expected[usize::from(metadata)] += 256;
-        let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
+        let now = group.numa_stat(StatKey::PERCPU, Freshness::Exact);
         assert_eq!(
             ([node(0), node(1)].map(|of| now.get(of)), now.sum()),
             (expected, 512)
@@ -199,7 +206,7 @@ fn s078_percpu_by_node() {
             "the rest went back"
         );
         drop(kmem);
-        let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
+        let now = group.numa_stat(StatKey::PERCPU, Freshness::Exact);
         assert_eq!(
             ([node(0), node(1)].map(|of| now.get(of)), group.usage()),
             ([0, 0], 0)
@@ -230,14 +237,14 @@ fn s080_a_node_with_metadata_alone() {
     let kmem = group.precharge(512).expect("no limits").account(&placement);
     for of in [&group, &runtime.root()] {
         assert_eq!(
-            of.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
+            of.numa_stat(StatKey::KERNEL, Freshness::Exact).to_string(),
             "N0=128 N1=128 N4=256"
         );
     }
     drop(kmem);
     for of in [&group, &runtime.root()] {
         assert_eq!(
-            of.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
+            of.numa_stat(StatKey::KERNEL, Freshness::Exact).to_string(),
             "N0=0 N1=0 N4=0"
         );
     }

@@ -3,7 +3,6 @@
 
 use std::thread::scope;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Charge, Group, Limits, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound};
@@ -33,7 +32,7 @@ fn s068_a_group_with_children_is_charged() {
     let own = parent.charge(20).expect("no limit");
     let below = child.charge(30).expect("no limit");
     assert_eq!(
-        (parent.live(), parent.live_local(), child.live()),
+        (parent.live(), parent.inspect().live_local(), child.live()),
         (60, 30, 30)
     );
     assert!(runtime.verify().is_ok());
@@ -132,20 +131,29 @@ fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let charge = c.charge(100).expect("no limit");
     assert_eq!(
         (
-            runtime.root().live_local(),
-            a.live_local(),
-            b.live_local(),
-            c.live_local()
+            runtime.root().inspect().live_local(),
+            a.inspect().live_local(),
+            b.inspect().live_local(),
+            c.inspect().live_local()
         ),
         (0, 0, 0, 100)
     );
     assert_eq!(runtime.group("/a/b/c").as_ref(), Some(&c));
     c.offline().expect("no children");
     assert_eq!((runtime.group("/a/b/c"), b.children()), (None, Vec::new()));
-    assert_eq!((a.live_local(), b.live_local()), (0, 100));
+    assert_eq!(
+        (a.inspect().live_local(), b.inspect().live_local()),
+        (0, 100)
+    );
     b.offline().expect("no children online");
     assert_eq!((runtime.group("/a/b"), c.path().as_str()), (None, "/a/b/c"));
-    assert_eq!((runtime.root().live_local(), a.live_local()), (0, 100));
+    assert_eq!(
+        (
+            runtime.root().inspect().live_local(),
+            a.inspect().live_local()
+        ),
+        (0, 100)
+    );
     assert_eq!((runtime.root().live(), a.live()), (100, 100));
     assert!(runtime.verify().is_ok());
     drop(charge);

@@ -43,7 +43,6 @@ mod swap;
 
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, CounterConfig, Group, Limits, PageCounter, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::workers::Other;

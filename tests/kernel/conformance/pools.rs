@@ -1,10 +1,9 @@
 //! Statements 101 and 102: objects of groups and of their parts, and where they come from. The
 //! sizes of the patch series are reckoned in `src/pool/shape.rs`.
 
-use memcg::expert::Inspect as _;
-use memcg::expert::{PoolAlign, PoolRow};
+use memcg::footprint::{PoolAlign, PoolRow};
 use memcg::kmem::NodeId;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 
 /// 10^5 in release builds.
 const GROUPS: u64 = if cfg!(debug_assertions) {
@@ -70,9 +69,9 @@ fn s101_what_is_taken_again_is_as_new() {
             let group = root.create("q", Limits::new()).expect("room");
             let new = (
                 group.max(),
-                group.min(),
-                group.low(),
-                group.high(),
+                group.inspect().min(),
+                group.inspect().low(),
+                group.inspect().high(),
                 group.live(),
                 group.peak(),
             );
@@ -89,7 +88,7 @@ fn s101_what_is_taken_again_is_as_new() {
             group
                 .set_limits(Limits::new().high(1 << 19))
                 .expect("a number");
-            group.stat_add(Stat::ANON, 5_000);
+            group.stat_add(StatKey::ANON, 5_000);
             let held = group.charge(300_000).expect("room");
             assert!(group.charge(1 << 20).is_err());
             drop(held);
@@ -156,7 +155,7 @@ fn s102_the_table_is_printed() {
         .root()
         .create("q", Limits::new())
         .expect("room")
-        .stat_add(Stat::ANON, 1);
+        .stat_add(StatKey::ANON, 1);
     let pools = runtime.pools();
     let text = runtime.pools().to_string();
     let lines: Vec<Vec<&str>> = text

@@ -1,6 +1,5 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
-use memcg::expert::Inspect;
 use memcg::{
     Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass,
     Registration, Runtime, RuntimeBuilder,
@@ -202,7 +201,7 @@ fn s030_low_breaks_with_an_event() {
             assert!(c > 0 && d > 0, "{c} and {d}");
             assert_eq!(f, 0);
             assert!(recursive || e == 0, "{e}");
-            for group in tree.runtime.root().descendants() {
+            for group in tree.runtime.root().inspect().descendants() {
                 assert_eq!(group.events().get(Event::Oom), 0, "{}", group.path());
             }
             assert_groups_sound(&tree.runtime);

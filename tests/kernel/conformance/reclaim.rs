@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, RuntimeBuilder};
+use memcg::{Bytes, Event, Group, Limit, Limits, OomPolicy, ReclaimPriority, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, Log, MIB, call};
@@ -21,7 +21,7 @@ fn nothing_fits_below_max_0(builder: RuntimeBuilder) {
     for bytes in [1, 4_096, MIB, u64::MAX] {
         let refused = group.charge(Bytes(bytes)).expect_err("max is 0");
         assert!(
-            matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
+            refused.over_limit().is_some_and(|by| by.group() == &group),
             "{refused}"
         );
     }
@@ -92,7 +92,9 @@ fn the_refusing_level_counts(builder: RuntimeBuilder) {
     let c = create(&b, "c", Limits::new());
     let refused = c.charge(Bytes(40 * MIB)).expect_err("A is smaller");
     assert!(
-        matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c),
+        refused
+            .over_limit()
+            .is_some_and(|by| by.group() == &a && by.requester() == &c),
         "{refused}"
     );
     let local = |group: &Group| group.events().local().get(Event::Max);
@@ -123,7 +125,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
         let refused = Arc::clone(&refused);
         move |group: &Group| {
             let error = group.charge(Bytes(MIB)).expect_err("it is full");
-            assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
+            assert!(error.is_in_reclaim(), "{error}");
             refused.fetch_add(1, Ordering::SeqCst);
         }
     };
@@ -133,7 +135,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
             charges(&context.group());
             0
         });
-        group.register_reclaimer(reclaimer, Priority::NORMAL)
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     let counts = |event| (group.events().local().get(event), root.events().get(event));
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");

@@ -1,8 +1,7 @@
 //! Statements 93 to 98: which group is in excess, which is asked first, and which is not even
 //! looked at.
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, Group, Limit, Limits, ReclaimPass, RuntimeBuilder};
+use memcg::{Bytes, Limit, Limits, ReclaimPass, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, Log, MIB};
@@ -26,7 +25,9 @@ fn an_ancestor_in_excess(builder: RuntimeBuilder) {
     let b = create(&a, "b", none());
     let other = create(&root, "other", none());
     let caches = [&b, &other].map(|group| Cache::of(group, 20 * MIB, &log));
-    assert!(a.is_in_excess() && !b.is_in_excess() && b.soft() == u64::MAX);
+    assert!(
+        a.inspect().is_in_excess() && !b.inspect().is_in_excess() && b.inspect().soft() == u64::MAX
+    );
     let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, log.order()), (MIB, vec!["/a/b".to_string()]));
     assert_eq!(log.in_pass(ReclaimPass::Soft).len(), log.len());
@@ -52,7 +53,7 @@ fn excess_above_the_target(builder: RuntimeBuilder) {
     let _caches = leaves
         .each_ref()
         .map(|group| Cache::of(group, 20 * MIB, &log));
-    assert!(a.is_in_excess() && !b.is_in_excess());
+    assert!(a.inspect().is_in_excess() && !b.inspect().is_in_excess());
     let report = b.reclaim(Bytes(20 * MIB)).expect("not inside a reclaimer");
     assert_eq!(
         (report.freed, report.soft_visited),
@@ -80,7 +81,7 @@ fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     let c = create(&b, "c", soft(10 * MIB));
     let d = create(&b, "d", none());
     let _caches = [&a, &b, &c, &d].map(|group| Cache::of(group, 20 * MIB, &log));
-    let counted = [&root, &a, &b, &c, &d].map(Group::descendants_in_excess);
+    let counted = [&root, &a, &b, &c, &d].map(|group| group.inspect().descendants_in_excess());
     assert_eq!(counted, [1, 1, 1, 0, 0]);
     let report = root
         .reclaim(Bytes(5 * MIB))
@@ -93,8 +94,11 @@ fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     // At its soft limit it is like all others.
     root.reclaim(Bytes(5 * MIB))
         .expect("not inside a reclaimer");
-    assert!(!c.is_in_excess());
-    assert_eq!([&root, &a, &b].map(Group::descendants_in_excess), [0; 3]);
+    assert!(!c.inspect().is_in_excess());
+    assert_eq!(
+        [&root, &a, &b].map(|group| group.inspect().descendants_in_excess()),
+        [0; 3]
+    );
     log.take();
     let report = root
         .reclaim(Bytes(5 * MIB))
@@ -134,7 +138,7 @@ fn s096_idle_groups_are_not_visited() {
         .collect();
     let busy = create(&top, "busy", soft(0));
     let (cache, _registration) = Cache::of(&busy, 20 * MIB, &log);
-    assert_eq!(root.descendants_in_excess(), 1);
+    assert_eq!(root.inspect().descendants_in_excess(), 1);
     for _ in 0..10 {
         let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let asked = log.take();

@@ -1,12 +1,11 @@
 //! Statements 83 to 91: statistics and their flush.
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 
 use super::Other;
 
 /// Counted one by one, so that an addition of 1 is one of 64 to a batch.
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 const BATCH: u64 = 64;
 
 fn runtime() -> Runtime {
@@ -41,7 +40,7 @@ fn s083_parent_is_never_below_child() {
         a.stat_add(STAT, 3);
         b.stat_add(STAT, round % 9);
         add_units(&c, 10);
-        [&b, &c, &a][round as usize % 3].flush();
+        [&b, &c, &a][round as usize % 3].inspect().flush();
         for child in readers {
             for parents in readers {
                 let children = b.read(child).get(STAT) + c.read(child).get(STAT);
@@ -56,7 +55,7 @@ fn s083_parent_is_never_below_child() {
                 );
             }
         }
-        a.flush();
+        a.inspect().flush();
         let of_a = a.read(Freshness::Stale);
         let of_b = b.read(Freshness::Stale);
         let of_c = c.read(Freshness::Stale);
@@ -112,7 +111,7 @@ fn s084_threshold_follows_the_writers() {
     }
     // So much that nothing is held back.
     add_units(&four, 33);
-    four.flush();
+    four.inspect().flush();
     add_units(&four, 3 * 33 + 32);
     assert!(!flushes(&runtime, &four), "131 by one of four writers");
     add_units(&four, 1);
@@ -131,7 +130,7 @@ fn s085_flush_of_a_sibling_consumes_nothing() {
     let theirs = b.clone();
     other.run(move || add_units(&theirs, 10));
     let pending = b.read(Freshness::Stale).max_error();
-    c.flush();
+    c.inspect().flush();
     assert_eq!(
         (
             b.read(Freshness::Stale).get(STAT),
@@ -145,7 +144,7 @@ fn s085_flush_of_a_sibling_consumes_nothing() {
         "still to come"
     );
     assert_eq!(c.read(Freshness::Exact).get(STAT), 0);
-    a.flush();
+    a.inspect().flush();
     assert_eq!(
         (
             b.read(Freshness::Stale).get(STAT),
@@ -191,7 +190,7 @@ fn s087_updates_of_a_flushable_child_reach_the_parent() {
         }
     }
     // A flush of the child alone is no reason to miss it above either.
-    child.flush();
+    child.inspect().flush();
     assert!(parent.read(Freshness::Stale).get(STAT) >= 1_126);
     assert_eq!(parent.read(Freshness::Exact).get(STAT), 1_127);
 }

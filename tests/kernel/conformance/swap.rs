@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{
-    Bytes, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
-};
+use memcg::{Bytes, CounterKey, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::MIB;
@@ -15,7 +13,7 @@ use crate::support::swapping::Anon;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
+fn build(mut builder: RuntimeBuilder) -> (Runtime, CounterKey) {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = builder
         .oom_time(PATIENCE)
@@ -26,7 +24,7 @@ fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
     (runtime, swap)
 }
 
-fn set_swap_max(group: &Group, swap: Counter, bytes: u64) {
+fn set_swap_max(group: &Group, swap: CounterKey, bytes: u64) {
     group
         .counter(swap)
         .expect("declared")
@@ -48,7 +46,7 @@ fn no_swap(builder: RuntimeBuilder) {
     let (anon, registration) = Anon::of(&process, swap, MIB);
     let hook = process.on_cancel(|_| ());
     let killed = anon.allocate(31 * MIB).expect_err("30 is all there is");
-    assert!(matches!(&killed, ChargeError::Cancelled { .. }), "{killed}");
+    assert!(killed.is_cancelled(), "{killed}");
     let swap_of = group.counter(swap).expect("declared");
     assert_eq!(
         (swap_of.usage(), swap_of.peak(), group.live()),
@@ -95,7 +93,7 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
         .expect("not inside a reclaimer");
     assert_eq!((report.freed, child.live()), (10 * MIB, 10 * MIB));
     let refused = child.charge_set(&[(swap, MIB)]).expect_err("full above");
-    let ChargeError::Limit(refusal) = refused else {
+    let Some(refusal) = refused.over_limit() else {
         panic!("{refused}")
     };
     assert_eq!(

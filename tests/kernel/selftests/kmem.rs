@@ -7,7 +7,8 @@ use std::thread::available_parallelism;
 
 use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::{
-    Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit,
+    Bytes, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Registration, StatKey,
+    Unit,
 };
 
 use super::{Cell, PAGE, assert_sound, build, create, stat};
@@ -26,7 +27,7 @@ fn max_vmstat_error() -> u64 {
     PAGE * 64 * processors()
 }
 
-fn hold(group: &Group, stat: Stat, bytes: u64) -> Kmem {
+fn hold(group: &Group, stat: StatKey, bytes: u64) -> Kmem {
     group
         .precharge(Bytes(bytes))
         .expect("no max")
@@ -47,7 +48,10 @@ impl Dcache {
             dentries: Mutex::default(),
         });
         (
-            group.register_reclaimer(Arc::clone(&dcache) as Arc<dyn Reclaim>, Priority::NORMAL),
+            group.register_reclaimer(
+                Arc::clone(&dcache) as Arc<dyn Reclaim>,
+                ReclaimPriority::NORMAL,
+            ),
             dcache,
         )
     }
@@ -55,7 +59,7 @@ impl Dcache {
     /// `alloc_dcache` in `test_kmem.c`: looks for so many files that do not exist.
     fn alloc(&self, dentries: u64) {
         for _ in 0..dentries {
-            let dentry = hold(&self.group, Stat::SLAB, DENTRY);
+            let dentry = hold(&self.group, StatKey::SLAB, DENTRY);
             lock(&self.dentries).push_back(dentry);
         }
     }
@@ -93,17 +97,17 @@ fn test_kmem_basic(cell: Cell) {
     let group = create(&runtime.root(), "kmem_basic_test", Limits::new());
     let (registration, dcache) = Dcache::of(&group);
     Other::spawn().with(&dcache, |dcache| dcache.alloc(100_000));
-    let before = stat(&group, Stat::SLAB);
+    let before = stat(&group, StatKey::SLAB);
     assert!(before >= MIB, "{before}");
     // No group has to wait for RCU.
     group
         .set_limits(Limits::new().high(Limit::Bytes(MIB)))
         .expect("a number");
-    for after in [stat(&group, Stat::SLAB), group.usage(), group.live()] {
+    for after in [stat(&group, StatKey::SLAB), group.usage(), group.live()] {
         assert!(after < before / 2, "{after} of {before}");
     }
     drop((registration, dcache));
-    assert_eq!((stat(&group, Stat::SLAB), group.live()), (0, 0));
+    assert_eq!((stat(&group, StatKey::SLAB), group.live()), (0, 0));
     assert_sound(&runtime);
 }
 
@@ -131,12 +135,12 @@ fn test_kmem_memcg_deletion(cell: Cell) {
     }
     // *kernel* contains *slab* and *percpu* in the kernel; here each is an item of its own.
     let items = [
-        Stat::ANON,
-        Stat::FILE,
-        Stat::KERNEL,
-        Stat::SLAB,
-        Stat::PERCPU,
-        Stat::SOCK,
+        StatKey::ANON,
+        StatKey::FILE,
+        StatKey::KERNEL,
+        StatKey::SLAB,
+        StatKey::PERCPU,
+        StatKey::SOCK,
     ];
     let sum: u64 = items.into_iter().map(|item| stat(&parent, item)).sum();
     assert_eq!(sum, 100 * 2 * processors() * 100 * DENTRY);
@@ -232,12 +236,12 @@ fn test_percpu_basic(cell: Cell) {
     let children: Vec<_> = (0..1_000)
         .map(|number| {
             let child = create(&parent, &format!("child_{number}"), Limits::new());
-            let percpu = hold(&parent, Stat::PERCPU, 64 * processors());
-            (child, percpu, hold(&parent, Stat::SLAB, 1_024))
+            let percpu = hold(&parent, StatKey::PERCPU, 64 * processors());
+            (child, percpu, hold(&parent, StatKey::SLAB, 1_024))
         })
         .collect();
-    let percpu = stat(&parent, Stat::PERCPU);
-    let slab = stat(&parent, Stat::SLAB);
+    let percpu = stat(&parent, StatKey::PERCPU);
+    let slab = stat(&parent, StatKey::SLAB);
     assert!(
         percpu >= 1_000 * 64 && slab == 1_000 * 1_024,
         "{percpu} and {slab}"
@@ -251,8 +255,8 @@ fn test_percpu_basic(cell: Cell) {
     drop(children);
     assert_eq!(
         (
-            stat(&parent, Stat::PERCPU),
-            stat(&parent, Stat::SLAB),
+            stat(&parent, StatKey::PERCPU),
+            stat(&parent, StatKey::SLAB),
             parent.live()
         ),
         (0, 0, 0)

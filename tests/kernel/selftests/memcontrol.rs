@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
+use memcg::{Bytes, Event, Group, Limit, Limits, Registration, StatKey};
 
 use super::pages::{Page, PageCache};
 use super::{
@@ -24,13 +23,13 @@ fn alloc_anon_50m_check(group: &Group) {
     let process = Other::spawn();
     let work = |group: &Group| {
         (0..50 * MIB / PAGE)
-            .map(|_| Page::of(group, Stat::ANON))
+            .map(|_| Page::of(group, StatKey::ANON))
             .collect::<Result<Vec<_>, _>>()
     };
     let held = process.with(group, work).expect("no limit");
     assert!(group.usage() >= 50 * MIB && group.live() >= 50 * MIB);
     assert_current(group, 50 * MIB, 3);
-    assert_current(group, stat(group, Stat::ANON), 3);
+    assert_current(group, stat(group, StatKey::ANON), 3);
     process.run(move || drop(held));
 }
 
@@ -42,8 +41,9 @@ fn alloc_pagecache_50m_check(group: &Group) -> bool {
     process
         .with(&cache, |cache| cache.alloc(50 * MIB))
         .expect("the cache takes from itself");
-    let came = [group.usage(), group.live()]
-        .map(|current| current >= 50 * MIB && values_close(stat(group, Stat::FILE), current, 10));
+    let came = [group.usage(), group.live()].map(|current| {
+        current >= 50 * MIB && values_close(stat(group, StatKey::FILE), current, 10)
+    });
     drop((registration, cache));
     assert_eq!(came[0], came[1], "credit is not what it came by");
     came[0]
@@ -53,7 +53,7 @@ fn alloc_pagecache_50m_check(group: &Group) -> bool {
 /// of them stay.
 #[track_caller]
 fn alloc_pagecache_max_30m(group: &Group) -> (Other, Registration, Arc<PageCache>) {
-    assert!(group.high() == 30 * MIB || group.max() == 30 * MIB);
+    assert!(group.inspect().high() == 30 * MIB || group.max() == 30 * MIB);
     let process = Other::spawn();
     let (registration, cache) = PageCache::of(group);
     process
@@ -102,7 +102,7 @@ fn test_memcg_current_peak(cell: Cell) {
 fn test_memcg_high(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
-    assert_eq!(group.high(), u64::MAX);
+    assert_eq!(group.inspect().high(), u64::MAX);
     group
         .set_limits(Limits::new().high(Limit::Bytes(30 * MIB)))
         .expect("a number");
@@ -131,7 +131,7 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
         let noticed = count(group, Event::High);
         let began = Instant::now();
         held.push(group.charge(Bytes(BATCH)).expect("max is far away"));
-        let delay = group.high_delay(Bytes(BATCH));
+        let delay = group.inspect().high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(
                 began.elapsed() >= delay,

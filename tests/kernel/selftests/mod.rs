@@ -59,8 +59,7 @@ mod swap;
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
-    Stat,
+    Bytes, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, StatKey,
 };
 
 use crate::support::processes::Process;
@@ -134,7 +133,7 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
 /// One item as `memory.stat` shows it; no thread may change it meanwhile. A read that did not have
 /// to be exact is no further off than it says.
 #[track_caller]
-pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
+pub(crate) fn stat(group: &Group, stat: StatKey) -> u64 {
     let shown = group.read(Freshness::Threshold);
     let exact = group.read(Freshness::Exact).get(stat);
     assert!(
@@ -156,7 +155,7 @@ pub(crate) fn alloc_anon(group: &Group, bytes: u64) -> bool {
     let process = Process::below(group, "alloc_anon");
     let lived = match process.allocate_by(PAGE, bytes) {
         Ok(()) => true,
-        Err(ChargeError::Cancelled { .. }) => {
+        Err(error) if error.is_cancelled() => {
             process.wait_until_dead();
             false
         }

@@ -1,6 +1,5 @@
 //! Which group is killed where reclaim brings nothing, which groups go with it, and which count it.
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, Group, Limits};
 
 use super::{Cell, PAGE, alloc_anon, assert_sound, count, create, max};

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration, Stat,
+    Bytes, Charge, ChargeError, Group, Reclaim, ReclaimContext, ReclaimPriority, Registration,
+    StatKey,
 };
 
 use super::PAGE;
@@ -14,11 +15,11 @@ use crate::support::reclaimers::lock;
 /// One page, for as long as it is charged.
 pub(crate) struct Page {
     charge: Charge,
-    stat: Stat,
+    stat: StatKey,
 }
 
 impl Page {
-    pub(crate) fn of(group: &Group, stat: Stat) -> Result<Page, ChargeError> {
+    pub(crate) fn of(group: &Group, stat: StatKey) -> Result<Page, ChargeError> {
         let charge = group.charge(Bytes(PAGE))?;
         charge.stat_add(stat, PAGE.cast_signed());
         Ok(Page { charge, stat })
@@ -45,7 +46,10 @@ impl PageCache {
             pages: Mutex::default(),
         });
         (
-            group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL),
+            group.register_reclaimer(
+                Arc::clone(&cache) as Arc<dyn Reclaim>,
+                ReclaimPriority::NORMAL,
+            ),
             cache,
         )
     }
@@ -54,7 +58,7 @@ impl PageCache {
     /// are read page after page. Reclaim may take from those that were read before.
     pub(crate) fn alloc(&self, bytes: u64) -> Result<(), ChargeError> {
         for _ in 0..bytes / PAGE {
-            let page = Page::of(&self.group, Stat::FILE)?;
+            let page = Page::of(&self.group, StatKey::FILE)?;
             lock(&self.pages).push_back(page);
         }
         Ok(())

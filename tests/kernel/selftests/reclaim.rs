@@ -1,6 +1,6 @@
 //! `test_memcg_reclaim`: memory that is given back because a group asks.
 
-use memcg::{Bytes, Group, Limits, Stat};
+use memcg::{Bytes, Group, Limits, StatKey};
 
 use super::pages::PageCache;
 use super::{Cell, PAGE, assert_current, assert_sound, build, create, stat, values_close};
@@ -53,7 +53,7 @@ fn test_memcg_reclaim(cell: Cell) {
     assert_current(&group, 30 * MIB, 3);
     let swap_of = group.counter(swap).expect("declared");
     assert!(
-        swap_of.live() > 0 && stat(&group, Stat::FILE) < 50 * MIB,
+        swap_of.live() > 0 && stat(&group, StatKey::FILE) < 50 * MIB,
         "each gives"
     );
     processes[1].with(&anon, |anon| anon.exit());

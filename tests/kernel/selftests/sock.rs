@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use memcg::{Group, Limits, Stat};
+use memcg::{Group, Limits, StatKey};
 
 use super::pages::Page;
 use super::{Cell, PAGE, assert_sound, create, stat, values_close};
@@ -46,7 +46,7 @@ impl Socket {
         let open = !room.closed;
         drop(room);
         if open {
-            let page = Page::of(&self.group, Stat::SOCK).expect("no limit");
+            let page = Page::of(&self.group, StatKey::SOCK).expect("no limit");
             lock(&self.buffers).pages.push_back(page);
             self.changed.notify_all();
         }
@@ -89,7 +89,7 @@ fn test_memcg_sock(cell: Cell) {
         for _ in 0..16 {
             socket.read((MIB / PAGE) as usize);
             drop(socket.full());
-            let sock = stat(&group, Stat::SOCK);
+            let sock = stat(&group, StatKey::SOCK);
             for current in [group.usage(), group.live()] {
                 assert!(
                     values_close(current - allocated, sock, 10),
@@ -101,7 +101,7 @@ fn test_memcg_sock(cell: Cell) {
         server.join().expect("no panic");
     });
     drop(socket);
-    assert_eq!((stat(&group, Stat::SOCK), group.live()), (0, 0));
+    assert_eq!((stat(&group, StatKey::SOCK), group.live()), (0, 0));
     assert_sound(&runtime);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::figures::PeakWindow;
-use memcg::{ChargeError, Event, Limit, Limits};
+use memcg::{Event, Limit, Limits};
 
 use super::{Cell, PAGE, assert_current, assert_sound, build, count, create, values_close};
 use crate::support::reclaimers::MIB;
@@ -50,7 +50,7 @@ fn test_memcg_swap_max_peak(cell: Cell) {
         .with(&anon, |anon| anon.allocate(100 * MIB))
         .expect_err("60M is all there is");
     assert!(
-        matches!(&killed, ChargeError::Cancelled { group, .. } if *group == alloc_anon),
+        killed.is_cancelled() && *killed.group() == alloc_anon,
         "{killed}"
     );
     process.with(&anon, |anon| anon.exit());

@@ -1,6 +1,6 @@
 //! The stock keeps one batch at most, and a quarter of the budget.
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Limits};
 
 use super::{MAX, Scene, assert_adds_up, audited, build, fill, left_empty, take};

@@ -1,7 +1,7 @@
 //! The stock keeps some charges, drops others, and the figures add up with it.
 
-use memcg::expert::CentralStock;
-use memcg::{Bytes, Counter, Limits};
+use memcg::CentralStock;
+use memcg::{Bytes, CounterKey, Limits};
 
 use super::{
     MAX, Scene, assert_adds_up, assert_empty, audited, build, create, fill, kinds, left_empty,
@@ -72,13 +72,13 @@ fn two_values_of_a_group_are_one_stock() {
     let [again, copy] = [CentralStock::of(&scene.queue), scene.stock.clone()];
     scene.stock.give_back(take(&again, 600));
     assert_eq!(
-        [&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit),
+        [&scene.stock, &again, &copy].map(memcg::CentralStock::credit),
         [600; 3]
     );
     let _charge = take(&copy, 600);
     assert_eq!(
         (
-            [&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit),
+            [&scene.stock, &again, &copy].map(memcg::CentralStock::credit),
             scene.queue.usage()
         ),
         ([0; 3], 600)
@@ -181,7 +181,10 @@ fn a_charge_of_another_counter_is_dropped() {
         (spilt.live(), scene.stock.credit(), scene.queue.usage()),
         (0, 100, 100)
     );
-    let memory = scene.queue.counter(Counter::MEMORY).expect("always there");
+    let memory = scene
+        .queue
+        .counter(CounterKey::MEMORY)
+        .expect("always there");
     assert_eq!((memory.usage(), memory.live()), (100, 0));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Group, Limits};
 
 use super::{Scene, audited, build, fill, kinds, left_empty, take};

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Limit, Limits, OnFull, Priority};
+use memcg::{Bytes, Limit, Limits, OnFull, ReclaimPriority};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
 use crate::support::reclaimers::{call, lock};
@@ -146,7 +145,7 @@ fn no_credit_is_taken_above_a_high() {
         };
         let beside = create(parent, "beside");
         let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
-        assert!(level.usage() > level.high());
+        assert!(level.usage() > level.inspect().high());
         assert!(
             scene.stock.charge_if_room(10).is_none(),
             "above high, with {} of credit",
@@ -220,7 +219,9 @@ fn inside_a_reclaimer_nothing_is_kept() {
             .for_each(|charge| stock.give_back(charge));
         bytes
     });
-    let _registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = scene
+        .queue
+        .register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     let report = scene.queue.reclaim(900).expect("outside of a reclaimer");
     assert_eq!((report.freed, scene.figures()), (900, [0; 5]));
 }

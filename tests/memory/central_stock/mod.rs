@@ -19,8 +19,8 @@ mod neighbours;
 mod offline;
 mod threads;
 
-use memcg::expert::CentralStock;
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::CentralStock;
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Group, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::trees::{LeftEmpty, build, create, limited};
@@ -154,7 +154,7 @@ pub(crate) fn assert_adds_up(runtime: &Runtime) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     let root = runtime.root();
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(
             group.usage(),
             group.live() + group.memory().stocked(),

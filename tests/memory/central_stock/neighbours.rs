@@ -1,8 +1,7 @@
 //! The credit as others see it: charges that never block, limits that only count, and users that
 //! uncharge too much.
 
-use memcg::expert::CentralStock;
-use memcg::expert::Inspect as _;
+use memcg::CentralStock;
 use memcg::{Bytes, Event, Limit, OnFull, OomPolicy};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, create, fill, kinds, open, take};

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::Bytes;
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 
 use super::{assert_adds_up, audited, build, left_empty};
 

@@ -1,7 +1,7 @@
 //! A precharge is accounted to the nodes where the memory lies; freed bytes are taken off the same
 //! nodes.
 
-use memcg::{Freshness, Limits, Stat};
+use memcg::{Freshness, Limits, StatKey};
 
 use super::{Other, assert_sums, hold, left_empty, on, placed, runtimes, scattered};
 use crate::support::trees::{build, create};
@@ -22,7 +22,7 @@ fn never_more_than_is_charged() {
             assert_eq!(kmem.placement().bytes(), kmem.bytes());
             assert_eq!(
                 (
-                    root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+                    root.numa_stat(StatKey::KERNEL, Freshness::Exact).sum(),
                     root.live()
                 ),
                 (kmem.bytes().cast_signed(), kmem.bytes())
@@ -93,15 +93,17 @@ fn it_says_what_it_is() {
     let kmem = group
         .precharge(10)
         .expect("room")
-        .account_as(Stat::PERCPU, &placed(&[(1, 10)]));
+        .account_as(StatKey::PERCPU, &placed(&[(1, 10)]));
     assert_eq!(
         (kmem.stat(), kmem.group(), kmem.bytes()),
-        (Stat::PERCPU, group.clone(), 10)
+        (StatKey::PERCPU, group.clone(), 10)
     );
     assert!(format!("{kmem:?}").contains("placement"));
     assert_eq!(on(&group), [0, 0], "an item of its own");
     assert_eq!(
-        group.numa_stat(Stat::PERCPU, Freshness::Exact).to_string(),
+        group
+            .numa_stat(StatKey::PERCPU, Freshness::Exact)
+            .to_string(),
         "N0=0 N1=10"
     );
 }
@@ -117,7 +119,7 @@ fn strangers_do_not_become_one() {
         let as_slab = group
             .precharge(7)
             .expect("room")
-            .account_as(Stat::SLAB, &placed(&[(0, 7)]));
+            .account_as(StatKey::SLAB, &placed(&[(0, 7)]));
         for stranger in [hold(&beside, &placed(&[(0, 7)])), as_slab] {
             let whose = stranger.group();
             let what = stranger.stat();

@@ -1,16 +1,15 @@
 //! Figures of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
-use memcg::expert::Inspect;
-use memcg::{BuildError, Freshness, Group, Runtime, Stat};
+use memcg::{BuildError, Freshness, Group, Runtime, StatKey};
 
 use super::{Other, assert_sums, hold, left_empty, machine, node, placed, runtimes, scattered};
 use crate::support::trees::{bare, build, create, stocked};
 
 /// The root's figure on each node is the sum of all groups' own.
 #[track_caller]
-fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
+fn assert_machine_wide(runtime: &Runtime, stat: StatKey) {
     let root = runtime.root();
-    let groups: Vec<Group> = root.descendants().chain([root.clone()]).collect();
+    let groups: Vec<Group> = root.inspect().descendants().chain([root.clone()]).collect();
     let now = root.numa_stat(stat, Freshness::Exact);
     for of in runtime.topology().nodes() {
         let sum: i64 = groups
@@ -37,23 +36,23 @@ fn the_root_has_what_all_groups_have() {
                 number as u64 % 5,
             );
             held.push(others[number % 2].hold(&groups[number], &placement));
-            groups[number].stat_add(Stat::ANON, 5);
+            groups[number].stat_add(StatKey::ANON, 5);
         }
-        for stat in [Stat::KERNEL, Stat::ANON, Stat::SLAB] {
+        for stat in [StatKey::KERNEL, StatKey::ANON, StatKey::SLAB] {
             assert_machine_wide(&runtime, stat);
         }
         assert_sums(&runtime);
         held.truncate(13);
-        assert_machine_wide(&runtime, Stat::KERNEL);
+        assert_machine_wide(&runtime, StatKey::KERNEL);
         assert_sums(&runtime);
         let expected: u64 = held.iter().map(memcg::kmem::Kmem::bytes).sum();
         assert_eq!(
-            root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+            root.numa_stat(StatKey::KERNEL, Freshness::Exact).sum(),
             expected.cast_signed()
         );
         groups[..40]
             .iter()
-            .for_each(|group| group.stat_add(Stat::ANON, -5));
+            .for_each(|group| group.stat_add(StatKey::ANON, -5));
     }
 }
 
@@ -70,7 +69,7 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
         .map(|&number| (number, u64::from(number) + 1))
         .collect();
     let mut kmem = hold(&group, &placed(&everywhere));
-    let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+    let now = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
     for number in [0, 1, 2, 3, 7, 59, 60, 61, 300, 65_534, u16::MAX] {
         let expected = if numbers.contains(&number) {
             i64::from(number) + 1
@@ -95,7 +94,8 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
         65_536
     );
     assert_eq!(
-        root.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
+        root.numa_stat(StatKey::KERNEL, Freshness::Exact)
+            .to_string(),
         "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0"
     );
     assert_sums(&runtime);
@@ -113,7 +113,7 @@ fn all_the_nodes_there_may_be() {
     assert_eq!(kmem.placement(), placed(&everywhere));
     for (of, bytes) in runtime
         .root()
-        .numa_stat(Stat::KERNEL, Freshness::Exact)
+        .numa_stat(StatKey::KERNEL, Freshness::Exact)
         .iter()
     {
         assert_eq!(bytes, i64::from(of.get()) + 1);
@@ -126,16 +126,16 @@ fn what_was_added_without_a_node() {
     for runtime in runtimes(2) {
         let root = runtime.root();
         let group = create(&root, "q");
-        group.stat_add(Stat::KERNEL, 100);
+        group.stat_add(StatKey::KERNEL, 100);
         let _kmem = hold(&group, &placed(&[(1, 10)]));
-        let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let now = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
         assert_eq!(
             (now.get(node(1)), now.unplaced(), now.sum()),
             (10, 100, 110)
         );
-        assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 110);
+        assert_eq!(group.read(Freshness::Exact).get(StatKey::KERNEL), 110);
         assert_eq!(group.live(), 10, "a statistic is no charge");
-        group.stat_add(Stat::KERNEL, -100);
+        group.stat_add(StatKey::KERNEL, -100);
     }
 }
 
@@ -151,7 +151,7 @@ fn the_flusher_comes_by_the_nodes() {
         .expect("a period");
     let begin = std::time::Instant::now();
     loop {
-        let now = root.numa_stat(Stat::KERNEL, Freshness::Stale);
+        let now = root.numa_stat(StatKey::KERNEL, Freshness::Stale);
         if now.max_error() == 0 {
             assert_eq!(now.to_string(), "N0=5 N1=0 N2=7");
             break;
@@ -201,31 +201,34 @@ fn other_reads_have_all_nodes() {
         let within = group.read(Freshness::Within(0));
         assert_eq!(
             (
-                exact.get(Stat::KERNEL),
-                exact.local(Stat::KERNEL),
+                exact.get(StatKey::KERNEL),
+                exact.local(StatKey::KERNEL),
                 exact.max_error()
             ),
             (4_321, 4_321, 0)
         );
-        assert_eq!((within.get(Stat::KERNEL), within.max_error()), (4_321, 0));
+        assert_eq!(
+            (within.get(StatKey::KERNEL), within.max_error()),
+            (4_321, 0)
+        );
         assert_eq!(
             (
-                root.read(Freshness::Exact).get(Stat::KERNEL),
-                root.read(Freshness::Exact).local(Stat::KERNEL)
+                root.read(Freshness::Exact).get(StatKey::KERNEL),
+                root.read(Freshness::Exact).local(StatKey::KERNEL)
             ),
             (4_321, 0)
         );
-        group.flush();
+        group.inspect().flush();
         assert_eq!(
-            root.read(Freshness::Stale).get(Stat::KERNEL),
+            root.read(Freshness::Stale).get(StatKey::KERNEL),
             4_321,
             "published to the top"
         );
         // A batch for each node that a thread writes, at most.
         let read = group.read(Freshness::Threshold);
         assert!(
-            4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned())
-                <= read.max_error_of(Stat::KERNEL)
+            4_321_u64.abs_diff(read.get(StatKey::KERNEL).cast_unsigned())
+                <= read.max_error_of(StatKey::KERNEL)
         );
         other.run(move || drop(kmem));
         assert!(

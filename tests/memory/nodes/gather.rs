@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::Runtime;
-use memcg::kmem::{Bound, NodeId, NodeOf, OneNode, PageNode, Placement};
+use memcg::kmem::{NodeId, NodeOf, OneNode, PageNode, Placement, PrechargeBound};
 
 use super::{hold, node, on, placed, scattered};
 use crate::support::trees::build;
@@ -229,7 +229,9 @@ fn no_more_than_all_the_bytes_there_are() {
         (u64::MAX, u64::MAX, u64::MAX)
     );
     assert_eq!(
-        Bound::from(Bytes(u64::MAX)).with_metadata(1).bytes(),
+        PrechargeBound::from(Bytes(u64::MAX))
+            .with_metadata(1)
+            .bytes(),
         u64::MAX
     );
     assert_eq!(

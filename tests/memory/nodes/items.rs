@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memcg::kmem::NumaTable;
-use memcg::{Bytes, Freshness, Group, Runtime, Stat, Unit};
+use memcg::{Bytes, Freshness, Group, Runtime, StatKey, Unit};
 
 use super::{assert_empty, assert_sums, assert_zero, hold, left_empty, node, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -30,7 +30,11 @@ fn parse(table: &str) -> BTreeMap<String, Vec<(u16, i64)>> {
     table.lines().map(line).collect()
 }
 
-fn account_as(group: &Group, stat: Stat, placement: &memcg::kmem::Placement) -> memcg::kmem::Kmem {
+fn account_as(
+    group: &Group,
+    stat: StatKey,
+    placement: &memcg::kmem::Placement,
+) -> memcg::kmem::Kmem {
     group
         .precharge(Bytes(placement.bytes()))
         .expect("room")
@@ -47,7 +51,7 @@ fn the_table_is_numa_stat() {
     let group = create(&runtime.root(), "q");
     let _held = [
         hold(&group, &scattered(&[(0, 4_096), (5, 1)], 7)),
-        account_as(&group, Stat::SLAB, &placed(&[(1, 77)])),
+        account_as(&group, StatKey::SLAB, &placed(&[(1, 77)])),
         account_as(&group, spilt, &placed(&[(5, 123)])),
         account_as(&group, rows, &placed(&[(5, 3)])),
     ];
@@ -90,7 +94,7 @@ fn the_table_is_numa_stat() {
 #[test]
 fn every_declared_item_keeps_to_itself() {
     let mut builder = bare().nodes(2).stat_batch(8);
-    let stats: Vec<Stat> = (0..40)
+    let stats: Vec<StatKey> = (0..40)
         .map(|number| builder.stat_per_node(&format!("i{number}"), Unit::Bytes))
         .collect();
     let runtime = left_empty(build(builder));

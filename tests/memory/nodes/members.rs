@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
+use memcg::Group;
 use memcg::kmem::Kmem;
-use memcg::kmem::Member;
-use memcg::{ChargeError, Group};
+use memcg::kmem::KmemMember;
 
 use super::{Other, hold, left_empty, local, on, placed, runtimes};
 use crate::support::trees::{build, create};
@@ -16,7 +16,7 @@ fn what_was_charged_stays() {
     for runtime in runtimes(2) {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
-        let mut member = Member::of(&a);
+        let mut member = KmemMember::of(&a);
         let mover = member.mover();
         let other = Other::spawn();
         let first = hold(member.group(), &placed(&[(0, 10), (1, 20)]));
@@ -44,18 +44,16 @@ fn where_it_may_not_go() {
     let root = runtime.root();
     let [a, gone] = ["a", "gone"].map(|name| create(&root, name));
     gone.offline().expect("no children");
-    let mut member = Member::of(&a);
+    let mut member = KmemMember::of(&a);
     let mover = member.mover();
     match mover.move_to(&elsewhere.root()) {
-        Err(ChargeError::OtherRuntime { from, to }) => {
-            assert_eq!((from, to), (a.clone(), elsewhere.root()))
+        Err(error) if error.is_other_runtime() => {
+            assert_eq!(error.group(), &a);
+            assert_eq!(error.to_string(), "/a and / belong to two runtimes");
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(
-        mover.move_to(&gone),
-        Err(ChargeError::Offline { .. })
-    ));
+    assert!(matches!(mover.move_to(&gone), Err(error) if error.is_offline()));
     assert_eq!(*member.group(), a);
     // Offline while it is there: it is moved on.
     a.offline().expect("no children");
@@ -74,7 +72,7 @@ fn it_keeps_one_group() {
     let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let root = runtime.root();
     let [a, b] = ["a", "b"].map(|name| create(&root, name));
-    let mut member = Member::of(&a);
+    let mut member = KmemMember::of(&a);
     let mover = member.mover();
     for group in [&a, &b] {
         group.offline().expect("no children");
@@ -117,7 +115,7 @@ fn moved_while_it_charges() {
                     let done = &done;
                     let movers = movers.clone();
                     scope.spawn(move || {
-                        let mut member = Member::of(&groups[0]);
+                        let mut member = KmemMember::of(&groups[0]);
                         movers.send((at, member.mover())).expect("the mover waits");
                         let mut held = Vec::new();
                         let mut number = 0_u16;

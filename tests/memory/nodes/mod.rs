@@ -30,9 +30,8 @@ mod tiers;
 mod transfer;
 mod updates;
 
-use memcg::expert::Inspect;
 use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
-use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 
 use crate::support::trees;
 use crate::support::trees::LeftEmpty;
@@ -92,22 +91,27 @@ pub(crate) fn hold(group: &Group, placement: &Placement) -> Kmem {
 
 /// Of the subtree, on nodes 0 to `N` - 1, exactly.
 pub(crate) fn on<const N: usize>(group: &Group) -> [i64; N] {
-    let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+    let now = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
     assert_eq!(now.max_error(), 0);
     std::array::from_fn(|number| now.get(node(number as u16)))
 }
 
 /// The same of the group alone.
 pub(crate) fn local<const N: usize>(group: &Group) -> [i64; N] {
-    let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+    let now = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
     std::array::from_fn(|number| now.local(node(number as u16)))
 }
 
 /// Nodes and what is on none are the item's sum, for every item of every group.
 #[track_caller]
 pub(crate) fn assert_sums(runtime: &Runtime) {
-    let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
-    for group in runtime.root().descendants().chain([runtime.root()]) {
+    let items: Vec<StatKey> = runtime.items().map(|item| item.stat).collect();
+    for group in runtime
+        .root()
+        .inspect()
+        .descendants()
+        .chain([runtime.root()])
+    {
         for &item in &items {
             let by_node = group.numa_stat(item, Freshness::Exact);
             let whole = group.read(Freshness::Exact);

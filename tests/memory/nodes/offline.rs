@@ -1,7 +1,7 @@
 //! Groups that go offline between admission and account, and between account and free. An offline
 //! group gets no new part: its parent is accounted, and gets back what it was accounted.
 
-use memcg::{Freshness, Stat};
+use memcg::{Freshness, StatKey};
 
 use super::{Other, assert_sums, local, node, on, placed, runtimes, scattered};
 use crate::support::trees::create;
@@ -28,7 +28,9 @@ fn between_precharge_and_account() {
             ([0, 30, 0], [30, 30, 0], [30, 30, 0])
         );
         assert_eq!(
-            group.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(),
+            group
+                .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                .unplaced(),
             40,
             "what is on no node is its own"
         );

@@ -1,7 +1,7 @@
 //! Admission before the memory is there.
 
-use memcg::kmem::Bound;
-use memcg::{Bytes, ChargeError, Freshness, Limit, Stat};
+use memcg::kmem::PrechargeBound;
+use memcg::{Bytes, Freshness, Limit, StatKey};
 
 use super::{Other, hold, left_empty, node, on, placed, runtimes};
 use crate::support::trees::{build, create, limited};
@@ -14,7 +14,8 @@ fn every_level_is_asked() {
         let a = limited(&root, "a", 500);
         let b = limited(&a, "b", 100);
         let refuses = |bytes| match b.precharge(Bytes(bytes)) {
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert_eq!((refusal.requester(), refusal.requested()), (&b, bytes));
                 refusal.group().clone()
             }
@@ -31,7 +32,7 @@ fn every_level_is_asked() {
         assert_eq!((root.live(), a.live(), b.live()), (1_000, 1_000, 1_000));
         // It is accounted nowhere yet.
         assert_eq!(
-            (on(&b), root.read(Freshness::Exact).get(Stat::KERNEL)),
+            (on(&b), root.read(Freshness::Exact).get(StatKey::KERNEL)),
             ([0, 0], 0)
         );
         drop(precharge);
@@ -133,7 +134,7 @@ fn more_than_there_can_be() {
     let root = runtime.root();
     assert!(root.precharge(Bytes(u64::MAX)).is_err());
     assert!(
-        root.precharge(Bound::from(Bytes(u64::MAX)).within(&[node(0)]))
+        root.precharge(PrechargeBound::from(Bytes(u64::MAX)).within(&[node(0)]))
             .is_err()
     );
     assert_eq!((root.live(), root.usage()), (0, 0));
@@ -146,10 +147,7 @@ fn an_offline_group_admits_nothing() {
         let group = create(&runtime.root(), "q");
         let _held = hold(&group, &placed(&[(1, 10)]));
         group.offline().expect("no children");
-        assert!(matches!(
-            group.precharge(10),
-            Err(ChargeError::Offline { .. })
-        ));
+        assert!(matches!(group.precharge(10), Err(error) if error.is_offline()));
         assert_eq!(group.live(), 10);
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::kmem::{Bound, Kmem, Placement};
-use memcg::{Bytes, ChargeError, Freshness, Priority, Reclaim, ReclaimContext, Stat};
+use memcg::kmem::{Kmem, Placement, PrechargeBound};
+use memcg::{Bytes, Freshness, Reclaim, ReclaimContext, ReclaimPriority, StatKey};
 
 use super::{Other, assert_sums, hold, left_empty, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -65,8 +65,10 @@ fn a_precharge_asks_reclaimers() {
             .map(|number| other.hold(&cached, &placed(&[((number % 3) as u16, 100), (1, 50)])))
             .collect();
         let cache = Cache::new(held, |_| {});
-        let registration =
-            cached.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+        let registration = cached.register_reclaimer(
+            Arc::clone(&cache) as Arc<dyn Reclaim>,
+            ReclaimPriority::NORMAL,
+        );
         assert_eq!(cached.live(), 7_500);
         let mut ours = Vec::new();
         for _ in 0..9 {
@@ -79,7 +81,7 @@ fn a_precharge_asks_reclaimers() {
             assert_eq!((cached.live(), root.forced()), (cache.bytes(), 0));
             assert_eq!(
                 cached
-                    .numa_stat(Stat::KERNEL, Freshness::Exact)
+                    .numa_stat(StatKey::KERNEL, Freshness::Exact)
                     .sum()
                     .cast_unsigned(),
                 cache.bytes()
@@ -87,7 +89,7 @@ fn a_precharge_asks_reclaimers() {
             assert_sums(&runtime);
         }
         assert!(cache.bytes() <= 1_000);
-        assert!(matches!(group.precharge(2_000), Err(ChargeError::Limit(_))));
+        assert!(matches!(group.precharge(2_000), Err(error) if error.is_over_limit()));
         assert_eq!(
             (on(&group), runtime.counts().nested_stats),
             ([9 * 600, 0, 9 * 400], 0)
@@ -123,12 +125,14 @@ fn a_reclaimer_may_move_what_it_has() {
             let half = full.bytes() / 2;
             drop(full);
             let small = group
-                .precharge(Bound::from(Bytes(half)).within(&[node(1)]))
+                .precharge(PrechargeBound::from(Bytes(half)).within(&[node(1)]))
                 .expect("room for half");
             held.push(small.account(&Placement::on(node(1), Bytes(half))));
         });
-        let registration =
-            cached.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+        let registration = cached.register_reclaimer(
+            Arc::clone(&cache) as Arc<dyn Reclaim>,
+            ReclaimPriority::NORMAL,
+        );
         let kmem = group
             .precharge(3_000)
             .expect("the cache gives")
@@ -173,8 +177,10 @@ fn a_full_tier_asks_no_thread() {
         .expect("a limit");
     let group = create(&root, "q");
     let cache = Cache::new(vec![hold(&group, &placed(&[(0, 90)]))], |_| {});
-    let registration =
-        group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let registration = group.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     assert!(group.precharge(11).is_err());
     assert_eq!((cache.bytes(), group.live()), (90, 90));
     drop(registration);

@@ -1,6 +1,6 @@
 //! The next group in an object finds no part, row or cell of the last one.
 
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, StatKey};
 
 use super::{Other, assert_sums, hold, left_empty, local, machine, on, placed, runtimes};
 use crate::support::trees::{bare, build, create, stocked};
@@ -16,7 +16,7 @@ fn ancestors_keep_what_the_dead_left() {
             let group = create(&parent, "q");
             let kmem = other.hold(&group, &placed(&[((round % 3) as u16, 100)]));
             // A plain statistic on the same items beside it, and what is left for ever.
-            group.stat_add(Stat::KERNEL, 1);
+            group.stat_add(StatKey::KERNEL, 1);
             if round % 10 == 0 {
                 let precharge = group.precharge(5).expect("room");
                 group.offline().expect("no children");
@@ -36,14 +36,16 @@ fn ancestors_keep_what_the_dead_left() {
         });
         assert_eq!((on(&parent), on(&root)), (expected, expected));
         assert_eq!(
-            parent.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(),
+            parent
+                .numa_stat(StatKey::KERNEL, Freshness::Exact)
+                .unplaced(),
             200
         );
         assert_sums(&runtime);
         drop(kept);
         runtime.settle();
         assert_eq!((on(&parent), runtime.dying_count()), ([0; 3], 0));
-        root.stat_add(Stat::KERNEL, -200);
+        root.stat_add(StatKey::KERNEL, -200);
     }
 }
 
@@ -65,12 +67,12 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         for group in &groups {
             assert!(
                 group
-                    .numa_stat(Stat::KERNEL, Freshness::Exact)
+                    .numa_stat(StatKey::KERNEL, Freshness::Exact)
                     .iter()
                     .all(|(_, bytes)| bytes == 0),
                 "another thread's"
             );
-            assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 0);
+            assert_eq!(group.read(Freshness::Exact).get(StatKey::KERNEL), 0);
         }
         let mut held = Vec::new();
         for (number, group) in groups.iter().enumerate() {
@@ -79,7 +81,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
             held.push(hold(group, &placed(&[(numbers[numbers.len() - 1], 9)])));
         }
         assert_sums(&runtime);
-        let all = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let all = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
         assert_eq!(
             (all.sum(), all.iter().count()),
             (20 * 17, usize::from(nodes))
@@ -89,7 +91,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
             runtime.drop_as_it_is();
             others[0].run(move || drop(held));
             assert!(
-                root.numa_stat(Stat::KERNEL, Freshness::Exact)
+                root.numa_stat(StatKey::KERNEL, Freshness::Exact)
                     .iter()
                     .all(|(_, bytes)| bytes == 0)
             );

@@ -4,7 +4,7 @@
 //! the end.
 
 use memcg::Group;
-use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
+use memcg::kmem::{Kmem, NodeOf, PageNode, Placement, PrechargeBound, Topology};
 
 use super::{Other, assert_machine_shape, assert_sums, left_empty, local, node, on};
 use crate::support::trees::{build, create};
@@ -67,7 +67,7 @@ impl NodeOf for Chunk {
 /// An object of so many bytes at an offset into each unit, and its slots in the metadata.
 fn allocate(group: &Group, chunk: &Chunk, at: usize, size: usize) -> Kmem {
     let metadata = size / 4 * 8;
-    let bound = Bound::from(size * PROCESSORS).with_metadata(metadata);
+    let bound = PrechargeBound::from(size * PROCESSORS).with_metadata(metadata);
     let precharge = group.precharge(bound).expect("room");
     let mut placement = Placement::new();
     for processor in 0..PROCESSORS {

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::NumaTable;
-use memcg::kmem::{Bound, Kmem, NodeId, Placement};
-use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeId, Placement, PrechargeBound};
+use memcg::{Bytes, CounterKey, Freshness, Group, GroupId, Limit, Runtime, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -36,7 +35,7 @@ const MAX: u64 = 2_000_000;
 struct World {
     runtime: Runtime,
     nodes: Vec<NodeId>,
-    toptier: Counter,
+    toptier: CounterKey,
     fast: Vec<NodeId>,
     parents: Vec<Group>,
     leaves: Vec<RwLock<Group>>,
@@ -163,7 +162,7 @@ impl World {
     fn allocate(&self, rng: &mut SmallRng) -> Option<Kmem> {
         let group = self.leaf(rng);
         let most = rng.random_range(0..20_000);
-        let bound = Bound::from(Bytes(most));
+        let bound = PrechargeBound::from(Bytes(most));
         let is_fast = rng.random_bool(0.3);
         let bound = if is_fast {
             bound.within(&self.fast)
@@ -214,8 +213,8 @@ impl World {
             self.leaf(rng)
         };
         match rng.random_range(0..4) {
-            0 => drop(group.numa_stat(Stat::KERNEL, Freshness::Exact)),
-            1 => drop(group.numa_stat(Stat::KERNEL, Freshness::Stale)),
+            0 => drop(group.numa_stat(StatKey::KERNEL, Freshness::Exact)),
+            1 => drop(group.numa_stat(StatKey::KERNEL, Freshness::Stale)),
             2 => drop(NumaTable::of(&group)),
             _ => drop(group.read(Freshness::Threshold)),
         }
@@ -249,14 +248,14 @@ impl World {
         }
         let root = self.runtime.root();
         let sum: i64 = held.iter().map(|kmem| kmem.bytes().cast_signed()).sum();
-        let stale = root.numa_stat(Stat::KERNEL, Freshness::Stale);
+        let stale = root.numa_stat(StatKey::KERNEL, Freshness::Stale);
         let off = stale.sum().abs_diff(sum);
         assert!(
             off <= stale.max_error().saturating_mul(4_096),
             "{off} off, at most {} grains",
             stale.max_error()
         );
-        let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let now = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
         for &of in &self.nodes {
             assert_eq!(
                 now.get(of),
@@ -275,7 +274,7 @@ impl World {
         for leaf in &self.leaves {
             let leaf = leaf.read().unwrap_or_else(PoisonError::into_inner);
             let expected = by_group.get(&leaf.id()).copied().unwrap_or_default();
-            let now = leaf.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let now = leaf.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert_eq!(
                 (leaf.live(), now.sum()),
                 (expected, expected.cast_signed()),
@@ -389,7 +388,7 @@ fn a_reader_beside_writers() {
                 while !over.load(Ordering::Relaxed) {
                     for of in [&group, &root] {
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
-                        let exact = of.numa_stat(Stat::KERNEL, Freshness::Exact);
+                        let exact = of.numa_stat(StatKey::KERNEL, Freshness::Exact);
                         let now: [i64; 3] =
                             std::array::from_fn(|at| exact.get(super::node(at as u16)));
                         let after = begun.each_ref().map(|sum| sum.load(Ordering::SeqCst));
@@ -398,17 +397,17 @@ fn a_reader_beside_writers() {
                             "{before:?} {now:?} {after:?}"
                         );
                         // A figure that only grows is never less above, on any node, nor in all.
-                        let below = group.numa_stat(Stat::KERNEL, Freshness::Stale);
-                        let above = root.numa_stat(Stat::KERNEL, Freshness::Stale);
+                        let below = group.numa_stat(StatKey::KERNEL, Freshness::Stale);
+                        let above = root.numa_stat(StatKey::KERNEL, Freshness::Stale);
                         assert!(
                             below.iter().all(|(node, bytes)| above.get(node) >= bytes),
                             "{below} below {above}"
                         );
                         let below = group.read(Freshness::Stale);
                         let above = root.read(Freshness::Stale);
-                        assert!(above.get(Stat::KERNEL) >= below.get(Stat::KERNEL));
+                        assert!(above.get(StatKey::KERNEL) >= below.get(StatKey::KERNEL));
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
-                        let stale = of.numa_stat(Stat::KERNEL, Freshness::Stale);
+                        let stale = of.numa_stat(StatKey::KERNEL, Freshness::Stale);
                         let missing = stale.max_error().saturating_mul(4_096).cast_signed();
                         let sum: i64 = before.iter().sum();
                         assert!(

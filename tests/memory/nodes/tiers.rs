@@ -1,8 +1,8 @@
 //! Counters of some nodes: asked where the memory may lie, moved with it, and back at zero in the
 //! end.
 
-use memcg::kmem::{Bound, NodeId};
-use memcg::{BuildError, ChargeError, Counter, Group, Limit, Runtime};
+use memcg::kmem::{NodeId, PrechargeBound};
+use memcg::{BuildError, ChargeError, CounterKey, Group, Limit, Runtime};
 
 use super::{Other, assert_empty, assert_sums, hold, left_empty, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, bare, build, create, kinds};
@@ -11,13 +11,13 @@ const FAST: [NodeId; 2] = [node(0), node(1)];
 const SLOW: [NodeId; 1] = [node(2)];
 
 /// Nodes 0 and 1 are fast, 2 and 3 are not.
-fn tiered(builder: memcg::RuntimeBuilder) -> (Runtime, Counter) {
+fn tiered(builder: memcg::RuntimeBuilder) -> (Runtime, CounterKey) {
     let mut builder = builder.nodes(4);
     let toptier = builder.tier("toptier", FAST);
     (build(builder), toptier)
 }
 
-fn limit(group: &Group, tier: Counter, bytes: u64) {
+fn limit(group: &Group, tier: CounterKey, bytes: u64) {
     group
         .counter(tier)
         .expect("declared")
@@ -25,17 +25,18 @@ fn limit(group: &Group, tier: Counter, bytes: u64) {
         .expect("a limit");
 }
 
-fn on_tier(group: &Group, tier: Counter) -> u64 {
+fn on_tier(group: &Group, tier: CounterKey) -> u64 {
     group.counter(tier).expect("declared").live()
 }
 
-fn forced(group: &Group, tier: Counter) -> u64 {
+fn forced(group: &Group, tier: CounterKey) -> u64 {
     group.counter(tier).expect("declared").forced()
 }
 
 fn is_refused_by_tier<T: std::fmt::Debug>(refused: Result<T, ChargeError>, by: &Group) -> bool {
     match refused {
-        Err(ChargeError::Limit(refusal)) => {
+        Err(error) if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             refusal.counter() == Some("toptier") && refusal.group() == by
         }
         _ => false,
@@ -52,7 +53,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         // Anywhere, so on the tier too.
         assert!(is_refused_by_tier(group.precharge(101), &root));
         assert!(is_refused_by_tier(
-            group.precharge(Bound::from(101).within(&[node(3), node(1)])),
+            group.precharge(PrechargeBound::from(101).within(&[node(3), node(1)])),
             &root
         ));
         assert_eq!(
@@ -62,11 +63,11 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         );
         // Elsewhere it has no say.
         let far = group
-            .precharge(Bound::from(5_000).within(&[node(2), node(3)]))
+            .precharge(PrechargeBound::from(5_000).within(&[node(2), node(3)]))
             .expect("no limit there");
         assert_eq!((group.live(), on_tier(&group, toptier)), (5_000, 0));
         let near = group
-            .precharge(Bound::from(100).within(&FAST))
+            .precharge(PrechargeBound::from(100).within(&FAST))
             .expect("just so much");
         assert_eq!(
             (
@@ -85,7 +86,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         group.set_max(5_100).expect("a limit");
         let refused = group.precharge(60);
         assert!(
-            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            matches!(&refused, Err(error) if error.over_limit().is_some_and(|refusal| refusal.counter().is_none())),
             "{refused:?}"
         );
         drop(refused);
@@ -105,7 +106,7 @@ fn a_tier_is_forced_by_what_lies_there() {
         let root = runtime.root();
         limit(&root, toptier, 10);
         let precharge = root
-            .precharge(Bound::from(50).within(&SLOW))
+            .precharge(PrechargeBound::from(50).within(&SLOW))
             .expect("elsewhere");
         let kmem = precharge.account(&placed(&[(0, 30), (2, 20)]));
         assert_eq!(
@@ -113,7 +114,7 @@ fn a_tier_is_forced_by_what_lies_there() {
             (30, 20, 50)
         );
         // More than the bound, too.
-        let more = root.precharge(Bound::from(1).within(&FAST));
+        let more = root.precharge(PrechargeBound::from(1).within(&FAST));
         assert!(is_refused_by_tier(more, &root));
         drop(kmem);
         let kmem = root
@@ -157,7 +158,7 @@ fn it_follows_to_another_group() {
         a.set_max(99).expect("a limit");
         let refused = kmem.transfer(&a);
         assert!(
-            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            matches!(&refused, Err(error) if error.over_limit().is_some_and(|refusal| refusal.counter().is_none())),
             "{refused:?}"
         );
         drop(refused);

@@ -5,10 +5,8 @@
 //! once, and an addition of at most a grain is a grain. Work on counters is seen in the walks that
 //! a missing stock asks for.
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
-use memcg::{Bytes, Freshness, Group, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, StatKey};
 
 use super::{Other, hold, left_empty, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -16,13 +14,17 @@ use crate::support::trees::{bare, build, create};
 /// Additions to items of the group since the last flush: of those that come to at most a grain
 /// each.
 fn additions(group: &Group, work: impl FnOnce()) -> u64 {
-    group.flush();
+    group.inspect().flush();
     assert_eq!(
-        group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error(),
+        group
+            .numa_stat(StatKey::KERNEL, Freshness::Stale)
+            .max_error(),
         0
     );
     work();
-    group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error()
+    group
+        .numa_stat(StatKey::KERNEL, Freshness::Stale)
+        .max_error()
 }
 
 /// Pages lie on so many nodes in turn.
@@ -143,8 +145,8 @@ fn from_credit_nothing_shared_is_touched() {
     let group = create(&runtime.root(), "q");
     let placement = placed(&[(0, 100), (5, 28)]);
     let refills = || {
-        group.read(Freshness::Exact).get(Stat::STOCK_REFILL)
-            + group.read(Freshness::Exact).get(Stat::STOCK_RETURN)
+        group.read(Freshness::Exact).get(StatKey::STOCK_REFILL)
+            + group.read(Freshness::Exact).get(StatKey::STOCK_RETURN)
     };
     drop(hold(&group, &placement));
     let usage = group.usage();
@@ -174,7 +176,7 @@ fn a_flush_visits_what_was_written() {
     let group = create(&root, "q");
     let visits = |group: &Group| {
         let before = runtime.counts().flush_visits;
-        group.flush();
+        group.inspect().flush();
         runtime.counts().flush_visits - before
     };
     assert_eq!(visits(&root), 0);

@@ -2,12 +2,14 @@
 //!
 //! * `now`: nothing foreign, nothing that waits; what such a charge finds and what it leaves;
 //! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin
-//!   themselves; `end`: how that thread ends, and what holds it up.
+//!   themselves; `end`: how that thread ends, and what holds it up;
+//! * `tries`: the forms with `try_`, which drain.
 
 mod end;
 mod now;
 mod started;
 mod starts;
+mod tries;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -30,7 +32,7 @@ pub(crate) const QUICK: Duration = Duration::from_secs(WATCHDOG.as_secs() / 2);
 #[track_caller]
 pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::WouldBlock(refusal)) => refusal,
+        Err(error) if error.is_would_block() => error.over_limit().expect("a refusal").clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -38,7 +40,7 @@ pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError 
 #[track_caller]
 pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::Limit(refusal)) => refusal,
+        Err(error) if error.is_over_limit() => error.over_limit().expect("a refusal").clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -47,7 +49,9 @@ pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> OverLimitError {
 #[track_caller]
 pub(crate) fn not_made(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal)) => refusal,
+        Err(error) if error.is_over_limit() || error.is_would_block() => {
+            error.over_limit().expect("a refusal").clone()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -66,7 +70,7 @@ pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
                 charge = Some(made);
                 true
             }
-            Err(ChargeError::WouldBlock(_)) => false,
+            Err(error) if error.is_would_block() => false,
             Err(other) => panic!("{other}"),
         }
     });

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
+use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty,
@@ -145,10 +143,9 @@ fn it_is_a_charge() {
             .expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(
-                group.charge_with(bytes, OnFull::Now),
-                Err(ChargeError::Offline { .. })
-            ));
+            assert!(
+                matches!(group.charge_with(bytes, OnFull::Now), Err(error) if error.is_offline())
+            );
         }
     }
 }
@@ -217,7 +214,7 @@ fn a_high_does_not_hold_it_up() {
             .charge_with(Bytes(8 * MIB), OnFull::Now)
             .expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
-        assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
+        assert!(log.is_empty() && !group.inspect().high_delay(Bytes(MIB)).is_zero());
     }
 }
 
@@ -237,12 +234,12 @@ fn inside_a_reclaimer() {
         ];
         let told = asks
             .iter()
-            .filter(|ended| matches!(ended, Err(ChargeError::InReclaim(_))))
+            .filter(|ended| matches!(&ended, Err(error) if error.is_in_reclaim()))
             .count();
         count.fetch_add(told as u64, Ordering::SeqCst);
         0
     });
-    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     group.charge(1).expect_err("nothing is freed");
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }

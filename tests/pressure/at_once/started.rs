@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, Priority, ReclaimCause};
+use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, ReclaimCause, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, charged_in_the_end, create, credit_elsewhere,
@@ -34,7 +33,7 @@ fn reclaimers_are_asked_elsewhere() {
             );
             evicts.evict(want)
         });
-        let _registration = group.register_reclaimer(reclaimer, Priority::LOW);
+        let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::LOW);
         would_block(group.charge_with(Bytes(30 * KIB), OnFull::Start));
         let _held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));

@@ -6,8 +6,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Later, Limits, OnFull, OomPolicy, Priority, Reclaim,
-    ReclaimCause, ReclaimContext, Registration,
+    Bytes, Charge, Event, Group, Limits, OnFull, OomPolicy, Reclaim, ReclaimCause, ReclaimContext,
+    ReclaimPriority, ReclaimPromise, Registration,
 };
 
 use super::{
@@ -68,17 +68,17 @@ where
     });
     (
         Arc::clone(&reclaimer),
-        group.register_reclaimer(reclaimer, Priority::NORMAL),
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL),
     )
 }
 
 /// A group that is full, and promises that its reclaimer has made and not kept yet.
-type Promises = Arc<Mutex<Vec<Later>>>;
+type Promises = Arc<Mutex<Vec<ReclaimPromise>>>;
 
 /// Adds what `start` promises.
 fn promise_in(promises: &Promises) -> impl Fn(&ReclaimContext<'_>) + Send + Sync + 'static {
     let promises = Arc::clone(promises);
-    move |context| lock(&promises).push(context.later())
+    move |context| lock(&promises).push(context.promise())
 }
 
 /// Frees what was promised, as the reclaimer's own thread does.
@@ -262,7 +262,7 @@ fn inside_it_nothing_starts() {
     let of = group.clone();
     let (reclaimer, _registration) = register(&group, move |_| {
         let refused = of.charge_with(Bytes(10 * KIB), OnFull::Start);
-        assert!(matches!(refused, Err(ChargeError::InReclaim(_))));
+        assert!(matches!(&refused, Err(error) if error.is_in_reclaim()));
         drop(lock(&held).take());
         seen.fetch_add(1, Ordering::SeqCst);
     });

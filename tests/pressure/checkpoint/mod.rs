@@ -10,7 +10,7 @@ mod settings;
 mod tasks;
 mod victims;
 
-use memcg::{ChargeError, Group};
+use memcg::Group;
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB};
 pub(crate) use crate::support::trees::{
@@ -22,7 +22,8 @@ pub(crate) use crate::support::waiters::{Polled, WATCHDOG, block_on, join, until
 #[track_caller]
 pub(crate) fn refused_by(group: &Group) -> String {
     match group.run(Group::checkpoint) {
-        Err(ChargeError::Limit(refusal)) => {
+        Err(error) if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             assert_eq!((refusal.requester(), refusal.requested()), (group, 0));
             refusal.group().path()
         }

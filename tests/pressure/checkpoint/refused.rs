@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use memcg::{Bytes, ChargeError, Event, Group, Priority, Reclaim, ReclaimContext};
+use memcg::{Bytes, ChargeError, Event, Group, Reclaim, ReclaimContext, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, build, charge, create, limited, refused_by, runtimes,
@@ -121,15 +121,17 @@ fn a_checkpoint_inside_reclaim() {
             self.1
                 .lock()
                 .unwrap()
-                .push(matches!(inside, Err(ChargeError::InReclaim(_))));
+                .push(matches!(&inside, Err(error) if error.is_in_reclaim()));
             0
         }
     }
     let runtime = build(memcg::Runtime::builder());
     let query = limited(&runtime.root(), "query", KIB);
     let asks = Arc::new(Asks(query.clone(), Mutex::default()));
-    let _registration =
-        query.register_reclaimer(Arc::clone(&asks) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _registration = query.register_reclaimer(
+        Arc::clone(&asks) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     let _held = query.force_charge(Bytes(2 * KIB));
     assert_eq!(refused_by(&query), "/query");
     let inside = asks.1.lock().unwrap();

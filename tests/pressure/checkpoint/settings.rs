@@ -1,6 +1,5 @@
 //! Limits that move, and limits that only count.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group};
 
 use super::{KIB, create, limited, refused_by, runtimes};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, OomPolicy, RuntimeBuilder};
+use memcg::{Bytes, Group, OomPolicy, RuntimeBuilder};
 
 use super::{KIB, MIB, WATCHDOG, assert_empty, build, charge, create, join, kinds, limited, until};
 
@@ -42,7 +42,7 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
         for group in [&hog, &inner] {
             let error = group.run(Group::checkpoint).unwrap_err();
             assert!(
-                matches!(&error, ChargeError::Cancelled { group: of, requested: 0, .. } if of == group),
+                error.is_cancelled() && error.requested() == 0 && error.group() == group,
                 "{error}"
             );
             let line = format!(
@@ -74,10 +74,7 @@ fn the_hog_asks_first() {
         let small = charge(&query, 10 * KIB);
         let held = hog.force_charge(Bytes(2 * MIB));
         let error = hog.run(Group::checkpoint).unwrap_err();
-        assert!(
-            matches!(&error, ChargeError::Cancelled { group, .. } if *group == hog),
-            "{error}"
-        );
+        assert!(error.is_cancelled() && *error.group() == hog, "{error}");
         drop(held);
         assert!(hog.run(Group::checkpoint).is_ok() && query.run(Group::checkpoint).is_ok());
         drop((error, small, hooks, hog, query, domain));
@@ -124,7 +121,7 @@ fn a_victim_that_gives_nothing() {
         });
         let held = hog.force_charge(Bytes(2 * MIB));
         assert!(
-            matches!(query.run(Group::checkpoint), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain)
+            matches!(query.run(Group::checkpoint), Err(error) if error.over_limit().is_some_and(|refusal| refusal.group() == &domain))
         );
         assert!(told.load(Ordering::SeqCst));
         domain.set_max(Bytes(4 * MIB)).unwrap();

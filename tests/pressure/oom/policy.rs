@@ -1,7 +1,7 @@
 //! Which policy holds where: that of the group whose max refused, else of the nearest above that
 //! has one.
 
-use memcg::{Bytes, ChargeError, Event, Group, OomPolicy};
+use memcg::{Bytes, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, bare, charge, create, kinds, left_empty, limited, runtimes};
 
@@ -10,7 +10,9 @@ use super::{KIB, Victims, all, bare, charge, create, kinds, left_empty, limited,
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
     let error = group.charge(Bytes(10 * KIB)).expect_err("full");
     assert!(
-        matches!(&error, ChargeError::Limit(refusal) if refusal.group() == level),
+        error
+            .over_limit()
+            .is_some_and(|refusal| refusal.group() == level),
         "{error}"
     );
     assert!(victims.take().is_empty());
@@ -100,10 +102,7 @@ fn not_for_what_can_never_fit() {
         let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
-            assert!(matches!(
-                group.charge(Bytes(bytes)),
-                Err(ChargeError::Limit(_))
-            ));
+            assert!(matches!(group.charge(Bytes(bytes)), Err(error) if error.is_over_limit()));
         }
         assert!(victims.take().is_empty());
         assert_eq!(all(&group, Event::OomKill), 0);
@@ -138,18 +137,12 @@ fn not_for_further_counters() {
     let victims = Victims::default();
     let _hook = victims.obedient(&group, 8 * KIB);
     let error = group
-        .charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
+        .charge_set(&[(swap, 8), (memcg::CounterKey::MEMORY, 1)])
         .map(drop);
     assert!(error.is_ok());
-    assert!(matches!(
-        group.charge_set(&[(swap, 11)]),
-        Err(ChargeError::Limit(_))
-    ));
+    assert!(matches!(group.charge_set(&[(swap, 11)]), Err(error) if error.is_over_limit()));
     let _held = group.charge_set(&[(swap, 10)]).expect("room");
-    assert!(matches!(
-        group.charge_set(&[(swap, 1)]),
-        Err(ChargeError::Limit(_))
-    ));
+    assert!(matches!(group.charge_set(&[(swap, 1)]), Err(error) if error.is_over_limit()));
     assert!(victims.take().is_empty());
 }
 
@@ -161,10 +154,8 @@ fn not_for_an_overcharge() {
         let victims = Victims::default();
         let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 10 * KIB);
-        assert!(matches!(
-            group.try_charge(Bytes(8 * KIB)),
-            Err(memcg::ChargeError::WouldBlock(_))
-        ));
+        let refused = group.try_charge(Bytes(8 * KIB)).expect_err("full");
+        assert!(refused.is_would_block(), "{refused}");
         let _held = group.force_charge(Bytes(8 * KIB));
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
     }

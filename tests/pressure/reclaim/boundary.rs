@@ -1,6 +1,5 @@
 //! Pressure comes from one level: what is not below it is none of it.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass};
 
 use super::{
@@ -124,7 +123,7 @@ fn excess_counts_up_to_the_target() {
         let inner = create(&target, "inner");
         let leaf = create(&inner, "leaf");
         let _caches = Cache::of(&leaf, 20 * MIB, &log);
-        assert!(above.is_in_excess());
+        assert!(above.inspect().is_in_excess());
         drop(charge(&target, MIB));
         assert!(
             log.take()

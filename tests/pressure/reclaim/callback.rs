@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause,
-    Registration, Runtime, Stat,
+    Bytes, Event, Freshness, Group, Limit, Limits, ReclaimCause, ReclaimPriority, Registration,
+    Runtime, StatKey,
 };
 
 use super::{
@@ -25,8 +24,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             .create(&name, Limits::new().soft(0).min(1))
             .expect("a name");
         let held = made.force_charge(1);
-        assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
-        let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
+        assert!(made.inspect().is_in_excess() && made.inspect().descendants_in_excess() == 0);
+        let _registration = made.register_reclaimer(call(|_, _| 0), ReclaimPriority::LOW);
         assert_eq!(runtime.group(&made.path()).as_ref(), Some(&made));
         assert_eq!(runtime.find(made.id()).as_ref(), Some(&made));
         let mut moved = root.force_charge(3);
@@ -50,9 +49,9 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             .expect("as it was");
         level.memory().set_batch(4_096);
         level.memory().drain();
-        level.stat_add(Stat::FILE, 1);
-        level.flush();
-        level.flush_ratelimited();
+        level.stat_add(StatKey::FILE, 1);
+        level.inspect().flush();
+        level.inspect().flush_ratelimited();
         drop((
             level.read(Freshness::Threshold),
             level.read(Freshness::Exact),
@@ -73,7 +72,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             level.memory().effective_low(&root.memory()),
             level.path(),
         ));
-        assert!(level.descendants().count() >= level.children().len());
+        assert!(level.inspect().descendants().count() >= level.children().len());
     }
     runtime.settle();
     let verdict = runtime.verify();
@@ -110,7 +109,7 @@ fn everything_may_be_called() {
                 everything(&runtime, &context.group(), &context.target(), round);
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(Limit::Bytes(8 * MIB)).expect("a number"), 0);
@@ -159,7 +158,7 @@ fn it_may_end_itself() {
                     }
                     cache.evict(want.max(MIB))
                 });
-                let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+                let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
                 lock(&registrations).push(registration);
             }
             let _held = charge(&root, MIB);
@@ -193,7 +192,8 @@ fn they_may_end_each_other() {
                 drop(other);
                 cache.evict(u64::MAX)
             });
-            *lock(&registrations[at]) = Some(group.register_reclaimer(reclaimer, Priority::NORMAL));
+            *lock(&registrations[at]) =
+                Some(group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL));
         }
         std::thread::scope(|scope| {
             for group in &groups {
@@ -248,7 +248,7 @@ fn reclaim_inside_reclaim_is_an_error() {
                 seen.fetch_add(1, Ordering::SeqCst);
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert_eq!(group.reclaim(Bytes(MIB)).expect("outside").freed, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);
@@ -301,7 +301,7 @@ fn other_threads_go_on_meanwhile() {
                 }
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&root, 2 * MIB);
         assert!(depth.load(Ordering::SeqCst) >= 2, "asked by both");
@@ -333,7 +333,7 @@ fn the_context_says_why() {
             lock(&deadlines).push((context.group(), context.target()));
             0
         });
-        group.register_reclaimer(reclaimer, Priority::LOW)
+        group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
     };
     let held = charge(&group, MIB);
     let asked = log.take();
@@ -412,7 +412,7 @@ fn a_thread_that_ends_reclaims() {
                     let inside = depth.fetch_add(1, Ordering::SeqCst);
                     if inside == 0 {
                         let refused = context.group().charge(Bytes(10 * MIB));
-                        let right = matches!(refused, Err(ChargeError::InReclaim(_)));
+                        let right = matches!(&refused, Err(error) if error.is_in_reclaim());
                         nested.fetch_add(u64::from(!right), Ordering::SeqCst);
                     } else {
                         nested.fetch_add(1, Ordering::SeqCst);
@@ -420,7 +420,7 @@ fn a_thread_that_ends_reclaims() {
                     depth.fetch_sub(1, Ordering::SeqCst);
                     cache.evict(want)
                 });
-                group.register_reclaimer(reclaimer, Priority::NORMAL)
+                group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
             };
             let admitted = Arc::new(AtomicU64::new(0));
             let at_exit = AtExit {
@@ -465,11 +465,8 @@ fn offline_meanwhile_is_refused() {
             cache.evict(want)
         })
     };
-    let _registration = cached.register_reclaimer(reclaimer, Priority::NORMAL);
-    assert!(matches!(
-        leaving.charge(10),
-        Err(ChargeError::Offline { .. })
-    ));
+    let _registration = cached.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
+    assert!(matches!(leaving.charge(10), Err(error) if error.is_offline()));
     assert_eq!(leaving.usage(), 0);
 }
 
@@ -502,7 +499,7 @@ fn charges_inside_do_not_start_reclaim() {
                         held.grow(Bytes(MIB)).expect_err("too"),
                     ];
                     for refused in refused {
-                        let ChargeError::InReclaim(by) = &refused else {
+                        let Some(by) = refused.over_limit() else {
                             panic!("{refused}")
                         };
                         assert_eq!(
@@ -518,7 +515,7 @@ fn charges_inside_do_not_start_reclaim() {
                 seen.fetch_add(1, Ordering::SeqCst);
                 freed
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);

@@ -8,12 +8,11 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, Priority, Reclaim,
-    ReclaimContext,
+    Bytes, Charge, Event, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority,
 };
 
 use super::{Cache, KIB, Log, bare, build, call, charge, create, create_with, left_empty};
-use crate::support::waiters::Polled;
+use crate::support::waiters::{Polled, until};
 
 const THREADS: usize = 4;
 
@@ -52,7 +51,10 @@ fn min_is_kept_a_group_that_asks() {
                 std::thread::sleep(Duration::from_micros(200));
                 slow.evict(want)
             });
-            (cache, kept.register_reclaimer(reclaimer, Priority::NORMAL))
+            (
+                cache,
+                kept.register_reclaimer(reclaimer, ReclaimPriority::NORMAL),
+            )
         };
         at_once(|_| drop(busy.charge(Bytes(95 * KIB))));
         assert!(kept.usage() >= min, "{} of {min} left", kept.usage());
@@ -99,7 +101,7 @@ fn a_cache_at_work_is_not_one_without_memory() {
     let open = create(&root, "open");
     let busy = create(&root, "busy");
     let cache = tries(&open, 2_000);
-    let _registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = open.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
     let refused = AtomicU64::new(0);
     at_once(|_| {
         let held: Vec<_> = (0..100).map(|_| busy.charge(Bytes(KIB))).collect();
@@ -149,14 +151,14 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
             end.wait();
             cache.evict(want)
         });
-        open.register_reclaimer(reclaimer, Priority::NORMAL)
+        open.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| charge(&busy, KIB));
         begun.wait();
         let refused = busy.charge_with(Bytes(KIB), OnFull::Reclaim);
         assert!(
-            matches!(refused, Err(ChargeError::WouldBlock(_))),
+            matches!(&refused, Err(error) if error.is_would_block()),
             "{refused:?}"
         );
         let mut future = std::pin::pin!(busy.charge_async(Bytes(KIB)));
@@ -211,7 +213,7 @@ fn a_future_asks_again_when_others_have() {
             }
             0
         });
-        full.register_reclaimer(reclaimer, Priority::NORMAL)
+        full.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| full.charge(Bytes(KIB)));
@@ -234,15 +236,13 @@ fn a_future_asks_again_when_others_have() {
             refused.join().expect("no panic there").is_err(),
             "no group gives anything below it"
         );
-        assert!(
-            waits && root.waiting_count() == 1,
-            "the other thread's round was for another group"
-        );
+        assert!(waits, "the other thread's round was for another group");
         drop(
             future
                 .finish()
                 .expect("what low protects is all that is left"),
         );
-        assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
+        assert!(future.wakes() <= 2);
+        until("the round is over", || root.events().get(Event::Low) > 0);
     });
 }

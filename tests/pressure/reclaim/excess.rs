@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcg::errors::LimitError;
-use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -27,12 +26,12 @@ fn never_by_default() {
     for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
         assert_eq!(
-            (group.soft(), group.limits().soft),
+            (group.inspect().soft(), group.limits().soft),
             (u64::MAX, Some(Limit::Unlimited))
         );
         let _held = group.force_charge(1 << 50);
-        assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
-        assert_eq!(runtime.root().descendants_in_excess(), 0);
+        assert!(!group.inspect().is_in_excess() && !runtime.root().inspect().is_in_excess());
+        assert_eq!(runtime.root().inspect().descendants_in_excess(), 0);
         assert_sound(&runtime);
     }
 }
@@ -46,18 +45,18 @@ fn above_it_not_at_it() {
         let top = create(&runtime.root(), "top");
         let group = create_with(&top, "q", soft(limit));
         assert_eq!(
-            (group.soft(), group.limits().soft),
+            (group.inspect().soft(), group.limits().soft),
             (limit, Some(Limit::Bytes(limit)))
         );
         let counted = || {
             (
-                group.is_in_excess(),
-                top.descendants_in_excess(),
-                root.descendants_in_excess(),
+                group.inspect().is_in_excess(),
+                top.inspect().descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
             )
         };
         assert_eq!(
-            (counted(), group.descendants_in_excess()),
+            (counted(), group.inspect().descendants_in_excess()),
             ((false, 0, 0), 0)
         );
         let mut held = charge(&group, limit);
@@ -76,7 +75,10 @@ fn above_it_not_at_it() {
         group
             .set_limits(Limits::new().soft(Limit::Bytes(limit + 1)))
             .expect("a number");
-        assert_eq!((counted(), group.soft()), ((false, 0, 0), limit + 1));
+        assert_eq!(
+            (counted(), group.inspect().soft()),
+            ((false, 0, 0), limit + 1)
+        );
         group
             .set_limits(Limits::new().soft(Limit::Bytes(limit)))
             .expect("a number");
@@ -90,7 +92,10 @@ fn above_it_not_at_it() {
         assert_sound(&runtime);
         group.offline().expect("no children");
         assert_eq!(
-            (top.descendants_in_excess(), root.descendants_in_excess()),
+            (
+                top.inspect().descendants_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0),
             "offline leaves at once"
         );
@@ -114,15 +119,21 @@ fn every_level_counts_all_below() {
             chain.push(create_with(&chain[depth], "x", limits));
         }
         let mut held = charge(&chain[6], MIB + 1);
-        let counted: Vec<u64> = chain.iter().map(Group::descendants_in_excess).collect();
+        let counted: Vec<u64> = chain
+            .iter()
+            .map(|group| group.inspect().descendants_in_excess())
+            .collect();
         assert_eq!(counted, [3, 2, 2, 1, 1, 0, 0]);
         root.set_limits(Limits::new().soft(0)).expect("a number");
-        assert!(root.is_in_excess());
-        assert_eq!(root.descendants_in_excess(), 3, "not itself");
+        assert!(root.inspect().is_in_excess());
+        assert_eq!(root.inspect().descendants_in_excess(), 3, "not itself");
         assert_sound(&runtime);
         held.shrink(Bytes(MIB));
         runtime.root().memory().drain();
-        let counted: u64 = chain.iter().map(Group::descendants_in_excess).sum();
+        let counted: u64 = chain
+            .iter()
+            .map(|group| group.inspect().descendants_in_excess())
+            .sum();
         assert_eq!(counted, 0);
         assert_sound(&runtime);
     }
@@ -143,21 +154,28 @@ fn a_percentage_follows() {
     let group = create_with(&root, "q", Limits::new().soft(quarter));
     let held = charge(&group, 3 * MIB);
     assert_eq!(
-        (group.soft(), group.limits().soft, group.is_in_excess()),
+        (
+            group.inspect().soft(),
+            group.limits().soft,
+            group.inspect().is_in_excess()
+        ),
         (4 * MIB, Some(quarter), false)
     );
     root.set_max(Limit::Bytes(8 * MIB)).expect("a number");
     assert_eq!(
         (
-            group.soft(),
-            group.is_in_excess(),
-            root.descendants_in_excess()
+            group.inspect().soft(),
+            group.inspect().is_in_excess(),
+            root.inspect().descendants_in_excess()
         ),
         (2 * MIB, true, 1)
     );
     root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
     assert_eq!(
-        (group.is_in_excess(), root.descendants_in_excess()),
+        (
+            group.inspect().is_in_excess(),
+            root.inspect().descendants_in_excess()
+        ),
         (false, 0)
     );
     assert_sound(&runtime);
@@ -191,7 +209,7 @@ fn a_recount_after_any_race() {
                 let parents = &parents;
                 scope.spawn(move || {
                     while !stop.load(Ordering::SeqCst) {
-                        let most = parents[0].descendants_in_excess();
+                        let most = parents[0].inspect().descendants_in_excess();
                         assert!(most <= 200, "{most} of few");
                         std::thread::yield_now();
                     }
@@ -206,7 +224,7 @@ fn a_recount_after_any_race() {
                 assert_sound(&runtime);
             });
             parents.iter().for_each(Group::offline_tree);
-            assert_eq!(root.descendants_in_excess(), 0);
+            assert_eq!(root.inspect().descendants_in_excess(), 0);
         }
     }
 }

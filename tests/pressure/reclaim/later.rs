@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Group, Later, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
+    Bytes, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority, ReclaimPromise,
     Registration,
 };
 
@@ -18,7 +18,7 @@ use super::{
 /// Frees nothing when it is asked; hands the question on.
 struct Asynchronous {
     cache: Arc<Cache>,
-    questions: Mutex<Sender<Later>>,
+    questions: Mutex<Sender<ReclaimPromise>>,
     /// Takes so many at once.
     times: usize,
 }
@@ -26,7 +26,7 @@ struct Asynchronous {
 impl Reclaim for Asynchronous {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         for _ in 0..self.times {
-            let later = context.later();
+            let later = context.promise();
             assert_eq!(later.want(), want);
             // No thread listens any more: dropped, which is an answer too.
             let _ = lock(&self.questions).send(later);
@@ -41,7 +41,7 @@ impl Reclaim for Asynchronous {
 
 struct Made {
     cache: Arc<Cache>,
-    questions: Receiver<Later>,
+    questions: Receiver<ReclaimPromise>,
     registration: Registration,
 }
 
@@ -53,7 +53,7 @@ fn asynchronous(group: &Group, bytes: u64, times: usize) -> Made {
         questions: Mutex::new(sender),
         times,
     };
-    let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+    let registration = group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::NORMAL);
     Made {
         cache,
         questions,
@@ -104,7 +104,7 @@ fn twice_outstanding() {
     let group = create(&runtime.root(), "q");
     let made = asynchronous(&group, 8 * MIB, 2);
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-    let questions: Vec<Later> = made.questions.try_iter().collect();
+    let questions: Vec<ReclaimPromise> = made.questions.try_iter().collect();
     assert_eq!(questions.len(), 2);
     for question in questions {
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
@@ -134,7 +134,7 @@ fn undelayed_does_not_wait_for_an_answer() {
         let error = group
             .charge_with(Bytes(MIB), OnFull::Reclaim)
             .expect_err("nothing is freed yet");
-        let ChargeError::WouldBlock(refusal) = &error else {
+        let Some(refusal) = error.over_limit() else {
             panic!("{error}")
         };
         assert_eq!(refusal.group(), &group);
@@ -143,10 +143,7 @@ fn undelayed_does_not_wait_for_an_answer() {
         }
     };
     assert!(
-        matches!(
-            group.charge_with(Bytes(MIB), OnFull::Reclaim),
-            Err(ChargeError::WouldBlock(_))
-        ),
+        matches!(group.charge_with(Bytes(MIB), OnFull::Reclaim), Err(error) if error.is_would_block()),
         "the answer is due"
     );
     question.report(made.cache.evict(MIB));
@@ -324,10 +321,10 @@ fn a_max_tells_what_is_owed() {
 /// group is registered.
 #[test]
 fn kept_in_its_reclaimer_it_keeps_nothing() {
-    struct Queues(Mutex<Vec<Later>>);
+    struct Queues(Mutex<Vec<ReclaimPromise>>);
     impl Reclaim for Queues {
         fn reclaim(&self, _: u64, context: &ReclaimContext<'_>) -> u64 {
-            lock(&self.0).push(context.later());
+            lock(&self.0).push(context.promise());
             0
         }
     }
@@ -337,7 +334,7 @@ fn kept_in_its_reclaimer_it_keeps_nothing() {
     let weak = Arc::downgrade(&reclaimer);
     let registration = runtime
         .root()
-        .register_reclaimer(reclaimer, Priority::NORMAL);
+        .register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     assert!(
         runtime
             .root()
@@ -362,10 +359,10 @@ fn one_that_never_frees_anything_is_spared() {
         let reclaimer = call(move |_, context| {
             asked.fetch_add(1, Ordering::Relaxed);
             // Dropped: it has freed nothing.
-            drop(context.later());
+            drop(context.promise());
             0
         });
-        group.register_reclaimer(reclaimer, Priority::NORMAL)
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     for _ in 0..20 {
         group

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Registration};
+use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, call_of, charge, create, create_with,
@@ -34,7 +34,7 @@ fn liar(
             claims(want)
         })
     };
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     (cache, calls, registration)
 }
 
@@ -49,7 +49,7 @@ fn a_claim_of_nothing_admits_no_group() {
                 liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
             let refused = group.charge(Bytes(MIB)).expect_err("nothing was freed");
             assert!(
-                matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
+                refused.over_limit().is_some_and(|by| by.group() == &group),
                 "{refused}"
             );
             assert!(calls.load(Ordering::SeqCst) > 0);
@@ -133,7 +133,10 @@ fn what_it_frees_elsewhere_is_nothing_here() {
         let pinned = charge(&group, 16 * MIB);
         let _registration = {
             let cache = Arc::clone(&cache);
-            group.register_reclaimer(call(move |want, _| cache.evict(want)), Priority::NORMAL)
+            group.register_reclaimer(
+                call(move |want, _| cache.evict(want)),
+                ReclaimPriority::NORMAL,
+            )
         };
         assert!(group.charge(Bytes(MIB)).is_err());
         assert!(cache.bytes() < 64 * MIB, "it was asked");
@@ -166,7 +169,7 @@ fn what_it_charged_itself_is_nothing_freed() {
                     drop(buffer);
                     freed
                 });
-                group.register_reclaimer(reclaimer, Priority::NORMAL)
+                group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
             };
             let live = group.live();
             let report = group
@@ -198,7 +201,7 @@ fn a_further_counter_is_no_memory() {
             drop(lock(&spilt).take());
             want
         }),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     assert_eq!(
         root.reclaim(Bytes(KIB))

@@ -40,7 +40,7 @@ mod weight;
 
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};
@@ -106,7 +106,12 @@ pub(crate) fn assert_within(got: u64, expected: u64, percent: u64) {
 pub(crate) fn assert_sound(runtime: &Runtime) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    for group in runtime.root().descendants().chain([runtime.root()]) {
+    for group in runtime
+        .root()
+        .inspect()
+        .descendants()
+        .chain([runtime.root()])
+    {
         let usage = group.usage();
         let forced = group.forced();
         let max = group.max();
@@ -115,8 +120,17 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
             "{}: usage {usage}, forced {forced}, max {max}",
             group.path()
         );
-        let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-        assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
+        let below = group
+            .inspect()
+            .descendants()
+            .filter(|group| group.inspect().is_in_excess())
+            .count() as u64;
+        assert_eq!(
+            group.inspect().descendants_in_excess(),
+            below,
+            "{}",
+            group.path()
+        );
     }
 }
 
@@ -136,7 +150,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
         (
             root.usage(),
             root.forced(),
-            root.descendants_in_excess(),
+            root.inspect().descendants_in_excess(),
             runtime.dying_count()
         ),
         (0, 0, 0, 0)

@@ -1,7 +1,6 @@
 //! A neighbour that grows takes from every group in proportion, whatever it asks for at a time:
 //! below low, where nothing else is left, as well as where nothing is protected.
 
-use memcg::expert::Inspect as _;
 use memcg::{Charge, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{
@@ -51,7 +50,7 @@ fn neighbour_takes_half(
     for group in &groups {
         assert_eq!(
             group.events().local().get(Event::Low) > 0,
-            group.low() > 0,
+            group.inspect().low() > 0,
             "{}",
             group.path()
         );

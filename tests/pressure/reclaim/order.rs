@@ -1,7 +1,6 @@
 //! When a group is asked: those above their soft limit first, then all that is not protected, then
 //! low, and min never.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPass};
 
 use super::{
@@ -187,7 +186,7 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
         .reclaim(Bytes(3 * MIB))
         .expect("not inside a reclaimer");
     assert_eq!((report.freed, plain.live()), (3 * MIB, 15 * MIB));
-    assert!(over.is_in_excess());
+    assert!(over.inspect().is_in_excess());
     assert_sound(&runtime);
 }
 
@@ -205,7 +204,7 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
         let _left = charge(&gone, MIB);
         gone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&create(&root, "plain"), 20 * MIB, &log);
-        assert_eq!(root.descendants_in_excess(), 2);
+        assert_eq!(root.inspect().descendants_in_excess(), 2);
         let report = root
             .reclaim(Bytes(3 * MIB))
             .expect("not inside a reclaimer");

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{
+    Bytes, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Registration,
+};
 
 use super::{Cache, Log, MIB, assert_sound, call, charge, create_with, lock, runtimes};
 
@@ -69,7 +71,7 @@ fn panics(group: &Group, bytes: u64, at: Where) -> Made {
         calls: Arc::clone(&calls),
         cache: Arc::clone(&cache),
     };
-    let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+    let registration = group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::NORMAL);
     Made {
         cache,
         on,
@@ -166,14 +168,14 @@ fn a_drop_that_panics_while_it_is_asked() {
             registration: Arc::clone(&registration),
             cache: Arc::clone(&cache),
         };
-        let made = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+        let made = group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::NORMAL);
         *lock(&registration) = Some(made);
         let held = charge(&group, MIB);
         assert!(lock(&registration).is_none());
         assert_eq!(group.events().local().get(Event::Panic), 1);
         assert_sound(&runtime);
         drop((held, cache));
-        let _next = group.register_reclaimer(call(|_, _| 0), Priority::NORMAL);
+        let _next = group.register_reclaimer(call(|_, _| 0), ReclaimPriority::NORMAL);
         drop(charge(&group, 16 * MIB));
         assert_sound(&runtime);
     }

@@ -1,6 +1,6 @@
 //! Priorities within a group: the lowest is asked first, the next where that is not enough.
 
-use memcg::{Bytes, Priority, Reclaim};
+use memcg::{Bytes, Reclaim, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, kinds,
@@ -8,10 +8,16 @@ use super::{
 
 #[test]
 fn they_are_ordered() {
-    assert!(Priority::LOW < Priority::NORMAL && Priority::NORMAL < Priority::HIGH);
-    assert!(Priority::new(0) <= Priority::LOW && Priority::HIGH <= Priority::new(u8::MAX));
-    assert!(Priority::new(7) < Priority::new(8));
-    assert_eq!(Priority::new(7), Priority::new(7));
+    assert!(
+        ReclaimPriority::LOW < ReclaimPriority::NORMAL
+            && ReclaimPriority::NORMAL < ReclaimPriority::HIGH
+    );
+    assert!(
+        ReclaimPriority::new(0) <= ReclaimPriority::LOW
+            && ReclaimPriority::HIGH <= ReclaimPriority::new(u8::MAX)
+    );
+    assert!(ReclaimPriority::new(7) < ReclaimPriority::new(8));
+    assert_eq!(ReclaimPriority::new(7), ReclaimPriority::new(7));
 }
 
 #[test]
@@ -22,10 +28,10 @@ fn the_lowest_is_asked_first() {
         let logs = [(); 4].map(|()| Log::default());
         // Not in the order in which they are asked.
         let priorities = [
-            Priority::HIGH,
-            Priority::LOW,
-            Priority::new(u8::MAX),
-            Priority::NORMAL,
+            ReclaimPriority::HIGH,
+            ReclaimPriority::LOW,
+            ReclaimPriority::new(u8::MAX),
+            ReclaimPriority::NORMAL,
         ];
         let order = [1, 3, 0, 2];
         let caches: [_; 4] =
@@ -53,8 +59,8 @@ fn equals_come_before_the_next() {
     let group = create(&runtime.root(), "q");
     let log = Log::default();
     let caches = [2, 4, 8].map(|size| Cache::of(&group, size * MIB, &log));
-    let last = Cache::at(&group, MIB, Priority::HIGH, &log);
-    let first = Cache::at(&group, MIB, Priority::LOW, &log);
+    let last = Cache::at(&group, MIB, ReclaimPriority::HIGH, &log);
+    let first = Cache::at(&group, MIB, ReclaimPriority::LOW, &log);
     for _ in 0..15 * 16 {
         group
             .reclaim(Bytes(64 * KIB))
@@ -75,7 +81,7 @@ fn a_priority_means_nothing_to_other_groups() {
     let runtime = build(bare());
     let root = runtime.root();
     let log = Log::default();
-    let caches = [("x", Priority::LOW), ("y", Priority::HIGH)]
+    let caches = [("x", ReclaimPriority::LOW), ("y", ReclaimPriority::HIGH)]
         .map(|(name, priority)| Cache::at(&create(&root, name), 32 * MIB, priority, &log));
     root.reclaim(Bytes(32 * MIB))
         .expect("not inside a reclaimer");

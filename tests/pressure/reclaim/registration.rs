@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, Priority, Reclaim};
+use memcg::{Bytes, Reclaim, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock,
@@ -25,7 +25,10 @@ fn registered_twice_is_asked_until_both_are_gone() {
     let group = create(&runtime.root(), "q");
     let log = Log::default();
     let (cache, first) = Cache::of(&group, 8 * MIB, &log);
-    let second = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::HIGH);
+    let second = group.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::HIGH,
+    );
     assert_eq!(Arc::strong_count(&cache), 3);
     for registration in [first, second] {
         assert_eq!(
@@ -80,7 +83,7 @@ fn no_call_after_the_drop() {
                     }
                     0
                 }),
-                Priority::NORMAL,
+                ReclaimPriority::NORMAL,
             );
             // It is being asked, or was just now, when it goes; now and then at once.
             (0..round % 7 * 100).for_each(|_| std::hint::spin_loop());
@@ -118,7 +121,7 @@ fn the_drop_waits_for_a_call() {
             noticed.fetch_or(gone.load(Ordering::SeqCst), Ordering::SeqCst);
             0
         });
-        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         std::thread::scope(|scope| {
             scope.spawn(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
             while !flags[0].load(Ordering::SeqCst) {
@@ -201,9 +204,9 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
     let below = create(&top, "below");
     let deep = create(&below, "deep");
     let caches = [
-        Cache::at(&deep, MIB, Priority::HIGH, &log),
-        Cache::at(&below, MIB, Priority::NORMAL, &log),
-        Cache::at(&top, MIB, Priority::LOW, &log),
+        Cache::at(&deep, MIB, ReclaimPriority::HIGH, &log),
+        Cache::at(&below, MIB, ReclaimPriority::NORMAL, &log),
+        Cache::at(&top, MIB, ReclaimPriority::LOW, &log),
     ];
     top.offline_tree();
     let left = || caches.each_ref().map(|(cache, _)| cache.bytes());
@@ -229,8 +232,10 @@ fn registered_with_a_group_that_is_offline() {
     let group = create(&root, "q");
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
-    let _registration =
-        group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _registration = group.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     assert_eq!(
         root.reclaim(Bytes(MIB))
             .expect("not inside a reclaimer")
@@ -320,7 +325,7 @@ fn the_tree_may_go_under_the_walk() {
                 }
                 0
             });
-            gone.push(leaf.register_reclaimer(reclaimer, Priority::NORMAL));
+            gone.push(leaf.register_reclaimer(reclaimer, ReclaimPriority::NORMAL));
         }
         drop(top);
         let report = root

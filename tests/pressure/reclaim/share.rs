@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
+use memcg::{Bytes, Group, Limit, Reclaim, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds,
@@ -39,7 +38,7 @@ fn in_proportion_to_what_is_there() {
             let log = Log::default();
             let caches = caches(&root, soft_limit, &log);
             assert_eq!(
-                root.descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
                 if soft_limit.is_some() { 4 } else { 0 }
             );
             root.reclaim(Bytes(60 * MIB))
@@ -156,8 +155,10 @@ fn unknown_is_what_the_group_uses() {
     let log = Log::default();
     let groups = ["silent", "said"].map(|name| create_with(&root, name, soft(0)));
     let silent = Cache::alone(&groups[0], 32 * MIB, &log);
-    let _registration =
-        groups[0].register_reclaimer(Arc::new(Silent(Arc::clone(&silent))), Priority::NORMAL);
+    let _registration = groups[0].register_reclaimer(
+        Arc::new(Silent(Arc::clone(&silent))),
+        ReclaimPriority::NORMAL,
+    );
     let (said, _registered) = Cache::of(&groups[1], 64 * MIB, &log);
     root.reclaim(Bytes(24 * MIB))
         .expect("not inside a reclaimer");
@@ -214,7 +215,7 @@ fn a_debt_ends() {
         let first = Arc::clone(&first);
         generous.register_reclaimer(
             super::call(move |_, _| first.evict(64 * MIB)),
-            Priority::NORMAL,
+            ReclaimPriority::NORMAL,
         )
     };
     assert!(
@@ -225,7 +226,8 @@ fn a_debt_ends() {
     );
     drop(all);
     first.add(MIB).expect("no max");
-    let _first = generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _first =
+        generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, ReclaimPriority::NORMAL);
     let (second, _second) = Cache::of(&other, MIB, &log);
     let mut given = [0; 2];
     for _ in 0..64 {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Event, Limits, Priority, Reclaim, ReclaimContext};
+use memcg::{Event, Limits, Reclaim, ReclaimContext, ReclaimPriority};
 
 use super::{bare, build, create, create_with};
 
@@ -40,7 +40,7 @@ fn a_reclaimer_that_does_not_return_is_an_event() {
             lock: Mutex::new(()),
             early,
         });
-        let _registration = cache.register_reclaimer(waits.clone(), Priority::NORMAL);
+        let _registration = cache.register_reclaimer(waits.clone(), ReclaimPriority::NORMAL);
         let _held = cache.charge(90).unwrap();
         let locked = waits.lock.lock().unwrap();
         thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Group, Limit, Limits, Priority, ReclaimContext};
+use memcg::{Bytes, Group, Limit, Limits, ReclaimContext, ReclaimPriority};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create_with, kinds};
 
@@ -33,11 +33,11 @@ fn no_group_is_asked_once_the_time_is_over() {
                 until_over(context);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::LOW)
+            group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
         };
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
         let refused = group.charge(Bytes(MIB)).expect_err("the time is over");
-        assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
+        assert!(refused.is_over_limit(), "{refused}");
         assert_eq!(
             (calls.load(Ordering::SeqCst), log.len(), cache.bytes()),
             (1, 0, 16 * MIB)
@@ -60,7 +60,7 @@ fn the_report_says_so() {
             until_over(context);
             freed
         });
-        group.register_reclaimer(reclaimer, Priority::LOW)
+        group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
     };
     let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
     let report = group
@@ -100,7 +100,7 @@ fn late_is_not_lost() {
                 until_over(context);
                 cache.evict(2 * MIB)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert_eq!(cache.bytes(), 14 * MIB);
@@ -124,7 +124,7 @@ fn one_that_refills_is_left_in_the_end() {
                 drop(cache.add(freed));
                 freed
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert!(group.charge(Bytes(MIB)).is_err());
         let report = group

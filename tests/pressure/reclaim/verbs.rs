@@ -1,7 +1,7 @@
 //! Everything that may be refused reclaims first; what is never refused, and what is not memory,
 //! asks no group.
 
-use memcg::{Bytes, Charge, Counter, Event, Group, Limit, Limits};
+use memcg::{Bytes, Charge, CounterKey, Event, Group, Limit, Limits};
 
 use super::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds, runtimes};
 
@@ -35,7 +35,9 @@ const VERBS: [Verb; 5] = [
         theirs.transfer(&full.leaf).is_ok()
     }),
     ("charge_set", |full, _, _| {
-        full.leaf.charge_set(&[(Counter::MEMORY, 2 * MIB)]).is_ok()
+        full.leaf
+            .charge_set(&[(CounterKey::MEMORY, 2 * MIB)])
+            .is_ok()
     }),
 ];
 
@@ -125,7 +127,7 @@ fn further_counters_ask_no_group() {
         assert!(group.charge_set(&[(spill, 101)]).is_err());
         assert!(
             group
-                .charge_set(&[(Counter::MEMORY, MIB), (spill, 101)])
+                .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 101)])
                 .is_err()
         );
         assert_eq!(
@@ -135,7 +137,7 @@ fn further_counters_ask_no_group() {
         // Memory that is full is made room for in a set as elsewhere.
         group.set_max(Limit::Bytes(16 * MIB)).expect("a number");
         let set = group
-            .charge_set(&[(Counter::MEMORY, MIB), (spill, 100)])
+            .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 100)])
             .expect("after reclaim");
         assert_eq!(set.each_ref().map(Charge::bytes), [MIB, 100]);
         assert!(cache.bytes() <= 15 * MIB);

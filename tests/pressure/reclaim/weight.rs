@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use memcg::{Bytes, Freshness, Group, Priority, Reclaim, ReclaimContext, Stat};
+use memcg::{Bytes, Freshness, Group, Reclaim, ReclaimContext, ReclaimPriority, StatKey};
 
 use super::{Cache, Log, MIB, assert_sound, assert_within, bare, build, create};
 
@@ -21,7 +21,7 @@ impl Reclaim for ByItem {
     fn reclaimable(&self) -> u64 {
         self.group
             .read(Freshness::Threshold)
-            .get(Stat::FILE)
+            .get(StatKey::FILE)
             .max(0)
             .cast_unsigned()
     }
@@ -45,15 +45,15 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
             group: groups[at].clone(),
             cache: Arc::clone(&caches[at]),
         };
-        groups[at].register_reclaimer(Arc::new(by_item), Priority::NORMAL)
+        groups[at].register_reclaimer(Arc::new(by_item), ReclaimPriority::NORMAL)
     });
     let deltas = [8, 32].map(|size: i64| size << 20);
     groups
         .iter()
         .zip(deltas)
-        .for_each(|(group, delta)| group.stat_add(Stat::FILE, delta));
-    beside.stat_add(Stat::FILE, 1_000);
-    let stale = |group: &Group| group.read(Freshness::Stale).get(Stat::FILE);
+        .for_each(|(group, delta)| group.stat_add(StatKey::FILE, delta));
+    beside.stat_add(StatKey::FILE, 1_000);
+    let stale = |group: &Group| group.read(Freshness::Stale).get(StatKey::FILE);
     assert_eq!(
         (stale(&groups[0]), stale(&beside)),
         (0, 0),

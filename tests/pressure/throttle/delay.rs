@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Group, Limit, Limits, OnFull, Priority};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, ReclaimPriority};
 
 use super::{
     BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty,
@@ -72,7 +71,7 @@ fn not_for_credit() {
         };
         warm();
         assert_eq!(
-            tenant.high_delay(Bytes(MIB)),
+            tenant.inspect().high_delay(Bytes(MIB)),
             Duration::ZERO,
             "{} B of credit",
             tenant.memory().stocked()
@@ -147,7 +146,7 @@ fn not_inside_a_reclaimer() {
                 asked.store(true, Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = group.force_charge(Bytes(10 * MIB));
         let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
@@ -188,7 +187,7 @@ fn a_cap_of_nothing() {
             }
         });
         assert!(took < QUICK, "{took:?}");
-        assert_eq!(group.high_delay(Bytes(MIB)), Duration::ZERO);
+        assert_eq!(group.inspect().high_delay(Bytes(MIB)), Duration::ZERO);
     }
 }
 

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{BATCH, MIB, Polled, build, charge, kinds, left_empty, with_high};
@@ -106,7 +104,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         };
         let _more = more.expect("high refuses no charge");
         assert_eq!(
-            group.high_delay(Bytes(BATCH)),
+            group.inspect().high_delay(Bytes(BATCH)),
             LONG,
             "it is the caller's to serve"
         );

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Charge, Event, Limit, Limits, Priority, ReclaimCause};
+use memcg::{Charge, Event, Limit, Limits, ReclaimCause, ReclaimPriority};
 
 use crate::support::reclaimers::{KIB, call, lock};
 
@@ -108,7 +108,7 @@ fn what_is_fruitless_ends() {
                 asked.fetch_add(1, Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = charge(&group, 8 * MIB);
         let times = asked.load(Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn a_high_that_is_lowered_asks_for_all_rounds() {
                 .collect::<Vec<_>>(),
         );
         let given = call(move |_, _| drop_one(&entries));
-        let registration = group.register_reclaimer(given, Priority::NORMAL);
+        let registration = group.register_reclaimer(given, ReclaimPriority::NORMAL);
         group
             .set_limits(Limits::new().high(Limit::Bytes(MIB)))
             .expect("no max");

@@ -1,7 +1,6 @@
 //! Setting high: it never refuses; what is above is reclaimed at once, as far as that goes, and the
 //! rest is told.
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, Limit, Limits, ReclaimCause};
 
 use super::{
@@ -13,7 +12,7 @@ fn at_creation_or_later() {
     for runtime in runtimes() {
         let group = with_high(&runtime.root(), "q", 8 * MIB);
         assert_eq!(
-            (group.high(), group.limits().high),
+            (group.inspect().high(), group.limits().high),
             (8 * MIB, Some(Limit::Bytes(8 * MIB)))
         );
         assert_eq!(
@@ -22,14 +21,17 @@ fn at_creation_or_later() {
                 .expect("no number"),
             0
         );
-        assert_eq!(group.high(), u64::MAX);
+        assert_eq!(group.inspect().high(), u64::MAX);
         assert_eq!(
             group.set_limits(Limits::new().high(0)).expect("a number"),
             0
         );
-        assert_eq!(group.high(), 0);
+        assert_eq!(group.inspect().high(), 0);
         assert_eq!(
-            (runtime.root().high(), create(&runtime.root(), "new").high()),
+            (
+                runtime.root().inspect().high(),
+                create(&runtime.root(), "new").inspect().high()
+            ),
             (u64::MAX, u64::MAX)
         );
         assert_eq!(
@@ -39,7 +41,7 @@ fn at_creation_or_later() {
                 .expect("a number"),
             0
         );
-        assert_eq!(runtime.root().high(), 1);
+        assert_eq!(runtime.root().inspect().high(), 1);
     }
 }
 
@@ -54,9 +56,9 @@ fn as_a_percentage() {
         let group = top
             .create("q", Limits::new().high(Limit::percent(80)))
             .expect("a free name");
-        assert_eq!(group.high(), 80 * MIB);
+        assert_eq!(group.inspect().high(), 80 * MIB);
         top.set_max(Limit::Bytes(50 * MIB)).expect("a number");
-        assert_eq!(group.high(), 40 * MIB);
+        assert_eq!(group.inspect().high(), 40 * MIB);
         let free = create(&runtime.root(), "free");
         let refused = free
             .set_limits(Limits::new().high(Limit::percent(10)))
@@ -67,7 +69,7 @@ fn as_a_percentage() {
                 .starts_with("cannot set high 10% for /free: no group above has a max"),
             "{refused}"
         );
-        assert_eq!(free.high(), u64::MAX);
+        assert_eq!(free.inspect().high(), u64::MAX);
     }
 }
 
@@ -91,7 +93,7 @@ fn written_below_usage_it_reclaims() {
             3 * MIB
         );
         assert_eq!(
-            (group.usage(), group.forced(), group.high()),
+            (group.usage(), group.forced(), group.inspect().high()),
             (4 * MIB, 0, MIB)
         );
         assert_eq!(
@@ -134,7 +136,7 @@ fn it_comes_back_in_the_end() {
                 asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+            group.register_reclaimer(reclaimer, memcg::ReclaimPriority::NORMAL)
         };
         assert_eq!(
             group.set_limits(Limits::new().high(0)).expect("a number"),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, OnFull, Priority};
+use memcg::{Bytes, OnFull, ReclaimPriority};
 
 use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, turned_away};
 
@@ -39,16 +39,13 @@ fn refused_at_once() {
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = charge(&group, 9 * KIB);
-        assert!(matches!(
-            group.charge(Bytes(2 * KIB)),
-            Err(ChargeError::Limit(_))
-        ));
+        assert!(matches!(group.charge(Bytes(2 * KIB)), Err(error) if error.is_over_limit()));
         assert!(asked.load(Ordering::SeqCst) > 0);
         for error in lock(&errors).drain(..) {
-            let ChargeError::InReclaim(refusal) = error else {
+            let Some(refusal) = error.over_limit() else {
                 panic!("{error}")
             };
             assert_eq!((refusal.group(), refusal.requested()), (&group, 5 * KIB));
@@ -69,7 +66,7 @@ fn a_charge_in_line_stays_there() {
                 assert!(lock(&waiter).poll().is_pending());
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert!(group.charge(Bytes(KIB)).is_err());
         assert_eq!(group.events().local().get(memcg::Event::Panic), 0);

@@ -87,7 +87,9 @@ fn never_at_a_level_above() {
             .charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10))
             .expect_err("more than top has");
         assert!(
-            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top),
+            error
+                .over_limit()
+                .is_some_and(|refusal| refusal.group() == &top),
             "{error}"
         );
         drop(error);
@@ -99,7 +101,9 @@ fn never_at_a_level_above() {
         if waits {
             let error = turned_away(&mut waiter);
             assert!(
-                matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top),
+                error
+                    .over_limit()
+                    .is_some_and(|refusal| refusal.group() == &top),
                 "{error}"
             );
         }
@@ -158,7 +162,9 @@ fn passed_once() {
             .charge(1)
             .expect_err("charges of 70 KiB have barged past the first");
         assert!(
-            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
+            error
+                .over_limit()
+                .is_some_and(|refusal| refusal.is_behind()),
             "{error}"
         );
         drop((error, forced));
@@ -197,7 +203,9 @@ fn passed_once_though_a_charge_older_comes() {
             .charge(1)
             .expect_err("charges of 50 KiB have barged past the younger waiter while it was first");
         assert!(
-            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
+            error
+                .over_limit()
+                .is_some_and(|refusal| refusal.is_behind()),
             "{error}"
         );
         drop((error, forced));

@@ -16,7 +16,8 @@ fn set_max(group: &Group, bytes: u64) {
 #[track_caller]
 fn assert_never(error: ChargeError, level: &Group, bytes: u64) {
     match error {
-        ChargeError::Limit(refusal) => {
+        error if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             assert_eq!((refusal.group(), refusal.requested()), (level, bytes))
         }
         other => panic!("{other}"),
@@ -125,5 +126,116 @@ fn lowered_for_later_it_turns_away() {
         );
         assert_never(turned_away(&mut waiter), &group, 6 * KIB);
         assert_eq!(group.waiting_count(), 0);
+    }
+}
+
+/// The same where the charge waits in another line: that of its own group, of the group above, or
+/// of the root. The refusal names the max that is in the way.
+#[test]
+fn lowered_at_another_level_it_turns_away() {
+    for full_at in 0..3 {
+        for lowered_at in 0..3 {
+            for now in [false, true] {
+                for runtime in runtimes() {
+                    let root = runtime.root();
+                    set_max(&root, 40 * KIB);
+                    let parent = limited(&root, "parent", 30 * KIB);
+                    let child = limited(&parent, "child", 20 * KIB);
+                    let path = [&root, &parent, &child];
+                    let full = path[full_at];
+                    let held = full.force_charge(Bytes(full.max() - full.usage()));
+                    let mut waiter = in_line(&child, 8 * KIB);
+                    let mut small = in_line(&child, KIB);
+                    let thread = blocked(&child, 7 * KIB, full);
+                    let lowered = path[lowered_at];
+                    if now {
+                        lowered
+                            .memory()
+                            .set_max_now(Limit::Bytes(5 * KIB))
+                            .expect("a number");
+                    } else {
+                        set_max(lowered, 5 * KIB);
+                    }
+                    assert_woken(&waiter, true);
+                    assert_never(turned_away(&mut waiter), lowered, 8 * KIB);
+                    assert_never(join(thread).expect_err("too large"), lowered, 7 * KIB);
+                    assert_eq!(full.waiting_count(), 1);
+                    drop(held);
+                    drop(admitted(&mut small));
+                }
+            }
+        }
+    }
+}
+
+/// A percentage of a max that is lowered is lowered with it.
+#[test]
+fn a_percentage_that_follows_turns_away() {
+    for runtime in runtimes() {
+        let top = limited(&runtime.root(), "top", 20 * KIB);
+        let half = top
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
+        let _held = top.force_charge(Bytes(20 * KIB));
+        let mut waiter = in_line(&half, 8 * KIB);
+        set_max(&top, 15 * KIB);
+        assert_never(turned_away(&mut waiter), &half, 8 * KIB);
+    }
+}
+
+/// A max that moves by itself loses no charge for a moment, also not one that comes in that moment.
+/// Once it has stood for a second, those that can never fit are turned away.
+#[test]
+fn a_dip_turns_no_charge_away() {
+    for runtime in runtimes() {
+        let root = runtime.root();
+        set_max(&root, 20 * KIB);
+        let half = root
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
+        let (group, other) = (create(&half, "group"), create(&root, "other"));
+        let held = charge(&other, 20 * KIB);
+        let mut before = in_line(&group, 5 * KIB);
+        root.inspect().move_max(Bytes(8 * KIB));
+        assert_eq!(half.max(), 4 * KIB);
+        let mut meanwhile = in_line(&group, 5 * KIB);
+        root.inspect().end_vain_waits();
+        assert_woken(&before, false);
+        root.inspect().move_max(Bytes(20 * KIB));
+        drop(held);
+        drop((admitted(&mut before), admitted(&mut meanwhile)));
+
+        let _held = charge(&other, 20 * KIB);
+        let (mut stays, mut ends) = (in_line(&other, 8 * KIB), in_line(&group, 8 * KIB));
+        let ended = std::time::Instant::now();
+        root.inspect().move_max(Bytes(8 * KIB));
+        while ended.elapsed() < std::time::Duration::from_millis(1_100) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            root.inspect().end_vain_waits();
+        }
+        assert_never(turned_away(&mut ends), &half, 8 * KIB);
+        assert_woken(&stays, false);
+        assert_never(
+            turned_away(&mut Polled::new(group.charge_async(Bytes(5 * KIB)))),
+            &half,
+            5 * KIB,
+        );
+        // The program sets a max: at once.
+        set_max(&root, 7 * KIB);
+        assert_never(turned_away(&mut stays), &root, 8 * KIB);
+    }
+}
+
+/// A max that only counted acts again.
+#[test]
+fn a_max_that_acts_again_turns_away() {
+    for runtime in runtimes() {
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let group = limited(&top, "group", 5 * KIB);
+        group.set_observe_only(true);
+        let _held = charge(&top, 10 * KIB);
+        let mut waiter = in_line(&group, 8 * KIB);
+        group.set_observe_only(false);
+        assert_never(turned_away(&mut waiter), &group, 8 * KIB);
     }
 }

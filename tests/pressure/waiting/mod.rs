@@ -31,7 +31,7 @@ mod wakes;
 
 use std::time::Duration;
 
-use memcg::expert::BarrierMode;
+use memcg::barrier::BarrierMode;
 use memcg::{Charge, ChargeError, Group, OverLimitError, Runtime, RuntimeBuilder};
 
 use crate::support::trees;
@@ -61,10 +61,9 @@ pub(crate) const SHORT: Duration = Duration::from_millis(50);
 
 #[track_caller]
 pub(crate) fn timed_out(ended: Result<Charge, ChargeError>) -> (OverLimitError, Duration) {
-    match ended {
-        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
-        other => panic!("{other:?}"),
-    }
+    let error = ended.expect_err("there is no room");
+    let waited = error.waited().unwrap_or_else(|| panic!("{error}"));
+    (error.over_limit().expect("a refusal").clone(), waited)
 }
 
 /// A group of 10 KiB, and all of them.

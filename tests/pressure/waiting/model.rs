@@ -5,7 +5,7 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, RuntimeBuilder};
+use memcg::{Bytes, Charge, Group, Limit, RuntimeBuilder};
 
 use super::{KIB, Polled, Waiter, assert_empty, assert_sound, build, create, kinds, limited};
 
@@ -140,8 +140,8 @@ impl World {
             };
             let state = match &outcome {
                 Ok(_) => State::Admitted,
-                Err(ChargeError::Limit(_)) => State::TooLarge,
-                Err(ChargeError::Offline { .. }) => State::Offline,
+                Err(error) if error.is_over_limit() => State::TooLarge,
+                Err(error) if error.is_offline() => State::Offline,
                 Err(other) => panic!("{other} after {trail:#?}"),
             };
             assert_eq!(

@@ -9,12 +9,8 @@ use super::{
 
 #[track_caller]
 fn assert_offline(error: ChargeError, of: &Group, bytes: u64) {
-    match error {
-        ChargeError::Offline {
-            group, requested, ..
-        } => assert_eq!((&group, requested), (of, bytes)),
-        other => panic!("{other}"),
-    }
+    assert!(error.is_offline(), "{error}");
+    assert_eq!((error.group(), error.requested()), (of, bytes));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use memcg::{Bytes, ChargeError, Group, OnFull};
+use memcg::{Bytes, Group, OnFull};
 
 use super::{
     KIB, Waiter, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty,
@@ -18,7 +18,7 @@ fn pass(group: &Group, bytes: u64) -> u64 {
     loop {
         match group.charge(Bytes(bytes)) {
             Ok(charge) => drop(charge),
-            Err(ChargeError::Limit(_)) => return passed,
+            Err(error) if error.is_over_limit() => return passed,
             Err(other) => panic!("{other}"),
         }
         passed += 1;
@@ -135,7 +135,7 @@ fn in_every_verb() {
         let other = create(&runtime.root(), "other");
         let mut held = charge(&group, 40 * KIB);
         let _first = in_line(&group, 64 * KIB);
-        let memory = memcg::Counter::MEMORY;
+        let memory = memcg::CounterKey::MEMORY;
         let mut moved = charge(&other, 8 * KIB);
         for _ in 0..2 {
             held.grow(Bytes(8 * KIB)).expect("it may pass");

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Group, OnFull};
+use memcg::{Bytes, Event, Group, OnFull};
 
 use super::{
     KIB, SHORT, WATCHDOG, admitted, build, charge, full, in_line, join, left_empty, limited,
@@ -88,7 +88,7 @@ fn the_next_in_line_moves_up() {
         // Until no charge may pass, or the time is over.
         while group.charge(Bytes(KIB)).is_ok() && group.waiting_count() == 1 {}
         let mut second = in_line_or_in(&group, 10 * KIB);
-        assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
+        assert!(matches!(join(first), Err(error) if error.is_timeout()));
         drop(second.finish().expect("no charge is before it"));
     }
 }
@@ -146,7 +146,7 @@ fn others_in_line_are_as_they_were() {
             group.waiting_count() == 2 || gives_up.is_finished()
         });
         let mut after = in_line(&group, KIB);
-        assert!(matches!(join(gives_up), Err(ChargeError::TimedOut { .. })));
+        assert!(matches!(join(gives_up), Err(error) if error.is_timeout()));
         assert_eq!(group.waiting_count(), 2);
         held.shrink(Bytes(2 * KIB));
         let _charges = [admitted(&mut before), admitted(&mut after)];

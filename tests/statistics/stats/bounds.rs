@@ -4,16 +4,15 @@
 //! covered the group, and half a batch for each thread and group that are listed. `read()` flushes
 //! where that is above their number times the batch.
 
-use memcg::expert::Inspect as _;
 use memcg::figures::Stats;
-use memcg::{Freshness, Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, StatKey, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Other, assert_exact, assert_honest, build, create, let_idle};
 
 const BATCH: u64 = 64;
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// Some threads write to one group or to some, and a thread reads without a flush.
 struct Reach {
@@ -91,17 +90,17 @@ fn a_part_of_a_grain_counts_as_one() {
         let root = runtime.root();
         let adds = BATCH / 2 / grains;
         for _ in 0..adds {
-            root.stat_add(Stat::ANON, delta);
+            root.stat_add(StatKey::ANON, delta);
         }
         let stale = root.read(Freshness::Stale);
         assert_eq!(
-            (stale.max_error(), stale.max_error_of(Stat::ANON)),
+            (stale.max_error(), stale.max_error_of(StatKey::ANON)),
             (32, 32 * 4_096),
             "{delta}"
         );
         assert_eq!(stale.max_error_of(STAT), 32);
-        assert_honest(&stale, Stat::ANON, delta * adds as i64);
-        root.stat_add(Stat::ANON, delta);
+        assert_honest(&stale, StatKey::ANON, delta * adds as i64);
+        root.stat_add(StatKey::ANON, delta);
         assert_eq!(
             root.read(Freshness::Stale).max_error(),
             32 + (adds + 1) * grains,
@@ -114,7 +113,7 @@ fn a_part_of_a_grain_counts_as_one() {
 #[test]
 fn all_items_share_one_bound() {
     let mut builder = Runtime::builder().stat_batch(BATCH);
-    let stats: Vec<Stat> = (0..40)
+    let stats: Vec<StatKey> = (0..40)
         .map(|number| builder.stat(&format!("item{number}"), Unit::Events))
         .collect();
     let runtime = build(builder);
@@ -161,7 +160,7 @@ fn a_read_flushes_only_where_it_must() {
 struct Attack {
     rng: SmallRng,
     runtime: Runtime,
-    stats: Vec<Stat>,
+    stats: Vec<StatKey>,
     groups: Vec<Group>,
     /// Of each group, of each item.
     own: Vec<Vec<i64>>,
@@ -183,7 +182,7 @@ impl Attack {
         let mut rng = SmallRng::seed_from_u64(seed);
         let batch = [64, 64, 64, 8, 2, 1, 0, 300][rng.random_range(0..8)];
         let mut builder = Runtime::builder().stat_batch(batch);
-        let mut stats = vec![Stat::ANON, Stat::SOCK, STAT];
+        let mut stats = vec![StatKey::ANON, StatKey::SOCK, STAT];
         for (number, unit) in [Unit::Events, Unit::Bytes, Unit::Nanoseconds]
             .into_iter()
             .enumerate()
@@ -275,14 +274,14 @@ impl Attack {
                 self.written.insert((self.threads[thread], group));
             }
             // Of one in the middle of the tree, or of a leaf.
-            70..85 => self.groups[group].flush(),
+            70..85 => self.groups[group].inspect().flush(),
             85..90 => {
                 let group = self.groups[group].clone();
                 self.others[thread].run(move || drop(group.read(Freshness::Threshold)));
             }
             // Every thread goes idle and off the lists.
             90..92 => let_idle(&self.runtime),
-            92 => (0..6).for_each(|_| self.groups[group].flush()),
+            92 => (0..6).for_each(|_| self.groups[group].inspect().flush()),
             93..95 => {
                 self.others[thread] = Other::spawn();
                 self.threads[thread] = self.begun;
@@ -390,7 +389,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
         }
         if round % 100 == 50 {
             // Counts that a flush of the child alone takes over are not missing above.
-            child.flush();
+            child.inspect().flush();
         }
         if round % 37 == 0 {
             let read = parent.read(Freshness::Threshold);

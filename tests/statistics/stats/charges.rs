@@ -1,7 +1,6 @@
 //! The charge code's own counts, against those of the counters.
 
-use memcg::expert::FixedBatch;
-use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 
 use super::{Other, assert_exact, build, charge, create};
 
@@ -10,7 +9,7 @@ fn fixed() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(64)).adaptive(false)
 }
 
-fn own(group: &Group, stat: Stat) -> i64 {
+fn own(group: &Group, stat: StatKey) -> i64 {
     group.read(Freshness::Exact).local(stat)
 }
 
@@ -23,8 +22,8 @@ fn refills_and_returns_are_counted() {
         let group = create(&root, "q");
         let events = || {
             (
-                own(&group, Stat::STOCK_REFILL),
-                own(&group, Stat::STOCK_RETURN),
+                own(&group, StatKey::STOCK_REFILL),
+                own(&group, StatKey::STOCK_RETURN),
             )
         };
         // A batch for each 64 of them.
@@ -45,8 +44,8 @@ fn refills_and_returns_are_counted() {
             refills == 5 && returns >= 1,
             "{returns} returns of 129 bytes into a stock of 128"
         );
-        assert_exact(&root, Stat::STOCK_REFILL, 5, 0);
-        assert_exact(&root, Stat::STOCK_RETURN, returns, 0);
+        assert_exact(&root, StatKey::STOCK_REFILL, 5, 0);
+        assert_exact(&root, StatKey::STOCK_RETURN, returns, 0);
     }
 }
 
@@ -62,8 +61,8 @@ fn charges_that_wander_are_counted_where_they_are_made() {
         let held: Vec<_> = (0..64).map(|_| charge(&group, 1)).collect();
         other.run(move || drop(held));
     }
-    let refills = own(&group, Stat::STOCK_REFILL);
-    let returns = own(&group, Stat::STOCK_RETURN);
+    let refills = own(&group, StatKey::STOCK_REFILL);
+    let returns = own(&group, StatKey::STOCK_RETURN);
     assert_eq!(refills, ROUNDS, "64 bytes are a batch");
     assert!(
         (ROUNDS - 3..=ROUNDS).contains(&returns),
@@ -77,8 +76,8 @@ fn a_group_without_stock_refills_nothing() {
     let runtime = build(Runtime::builder().batch(Bytes(0)));
     let group = create(&runtime.root(), "q");
     (0..100).for_each(|_| drop(charge(&group, 7)));
-    assert_exact(&runtime.root(), Stat::STOCK_REFILL, 0, 0);
-    assert_exact(&runtime.root(), Stat::STOCK_RETURN, 0, 0);
+    assert_exact(&runtime.root(), StatKey::STOCK_REFILL, 0, 0);
+    assert_exact(&runtime.root(), StatKey::STOCK_RETURN, 0, 0);
 }
 
 /// The charge code's counts of a group are there when the group is gone, and its thread with it.
@@ -98,5 +97,5 @@ fn the_last_uncharge_of_a_group_is_counted() {
         runtime.settle();
     }
     assert_eq!((runtime.dying_count(), root.usage()), (0, 0));
-    assert_exact(&root, Stat::STOCK_REFILL, 4 * ROUNDS, 0);
+    assert_exact(&root, StatKey::STOCK_REFILL, 4 * ROUNDS, 0);
 }

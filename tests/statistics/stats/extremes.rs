@@ -1,6 +1,6 @@
 //! The largest numbers: nothing panics, nothing is lost that comes back, and no bound wraps.
 
-use memcg::{Freshness, Runtime, Stat};
+use memcg::{Freshness, Runtime, StatKey};
 
 use super::{Other, assert_exact, assert_honest, build, create, kinds};
 
@@ -8,7 +8,7 @@ const ENDS: [i64; 4] = [i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1];
 
 #[test]
 fn the_largest_numbers_are_read_as_they_are() {
-    for stat in [Stat::ANON, Stat::WORKINGSET_REFAULT] {
+    for stat in [StatKey::ANON, StatKey::WORKINGSET_REFAULT] {
         for builder in kinds() {
             for delta in ENDS {
                 let runtime = build(builder.clone());
@@ -36,8 +36,8 @@ fn what_overflows_comes_back() {
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
         for round in 0..3 {
             for delta in [i64::MAX, i64::MAX, i64::MAX, 17] {
-                a.stat_add(Stat::FILE, delta);
-                other.add(&b, Stat::FILE, delta);
+                a.stat_add(StatKey::FILE, delta);
+                other.add(&b, StatKey::FILE, delta);
                 if round > 0 {
                     // In the middle of it: no panic, whatever is read.
                     for group in [&root, &a, &b] {
@@ -50,17 +50,17 @@ fn what_overflows_comes_back() {
                 }
             }
             for delta in [-i64::MAX, -i64::MAX, -i64::MAX, -16] {
-                b.stat_add(Stat::FILE, delta);
-                other.add(&a, Stat::FILE, delta);
+                b.stat_add(StatKey::FILE, delta);
+                other.add(&a, StatKey::FILE, delta);
             }
             for group in [&a, &b] {
-                assert_exact(group, Stat::FILE, round + 1, round + 1);
+                assert_exact(group, StatKey::FILE, round + 1, round + 1);
             }
-            assert_exact(&root, Stat::FILE, 2 * (round + 1), 0);
+            assert_exact(&root, StatKey::FILE, 2 * (round + 1), 0);
         }
         a.offline().expect("no children");
         drop(a);
-        assert_exact(&root, Stat::FILE, 6, 0);
+        assert_exact(&root, StatKey::FILE, 6, 0);
     }
 }
 
@@ -69,7 +69,7 @@ fn what_overflows_comes_back() {
 #[test]
 fn a_bound_does_not_wrap() {
     const STEP: i64 = 1 << 61;
-    for stat in [Stat::WORKINGSET_REFAULT, Stat::ANON] {
+    for stat in [StatKey::WORKINGSET_REFAULT, StatKey::ANON] {
         for builder in kinds() {
             for threads in 1..=4 {
                 let runtime = build(builder.clone());
@@ -102,7 +102,7 @@ fn a_bound_does_not_wrap() {
 /// may.
 #[test]
 fn a_thread_notices_that_it_went_around() {
-    for stat in [Stat::WORKINGSET_REFAULT, Stat::SOCK] {
+    for stat in [StatKey::WORKINGSET_REFAULT, StatKey::SOCK] {
         for batch in [0, 1, 2, 64, 1 << 20, 1 << 40] {
             let runtime = build(Runtime::builder().stat_batch(batch));
             let root = runtime.root();
@@ -135,12 +135,12 @@ fn a_thread_notices_that_it_went_around() {
 fn any_error_may_be_asked_for() {
     let runtime = build(Runtime::builder());
     let group = create(&runtime.root(), "q");
-    group.stat_add(Stat::ANON, i64::MIN);
+    group.stat_add(StatKey::ANON, i64::MIN);
     for most in [u64::MAX, u64::MAX / 4_096 + 1, 1 << 52] {
         assert!(group.read(Freshness::Within(most)).max_error() <= most);
     }
     let stale = group.read(Freshness::Stale);
-    assert!(stale.max_error_of(Stat::ANON) >= 1 << 63);
-    assert!(stale.max_error_of(Stat::WORKINGSET_REFAULT) == stale.max_error());
-    assert_exact(&group, Stat::ANON, i64::MIN, i64::MIN);
+    assert!(stale.max_error_of(StatKey::ANON) >= 1 << 63);
+    assert!(stale.max_error_of(StatKey::WORKINGSET_REFAULT) == stale.max_error());
+    assert_exact(&group, StatKey::ANON, i64::MIN, i64::MIN);
 }

@@ -9,16 +9,15 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use memcg::allocator::{charge_unowned, charge_unowned_to, uncharge_unowned};
-use memcg::expert::Inspect;
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, StatKey};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]
 use crate::support::alone::alone;
 
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 const SOON: Duration = Duration::from_millis(1);
 /// So much that the charge for what no group owns follows.
 #[cfg(target_os = "linux")]
@@ -81,7 +80,7 @@ fn the_largest_period() {
     for period in [Duration::MAX, Duration::from_nanos(1), Duration::MAX] {
         runtime.start_flusher(period).expect("a period");
         add_little(&runtime.root());
-        assert!(!runtime.root().flush_ratelimited() || period != Duration::MAX);
+        assert!(!runtime.root().inspect().flush_ratelimited() || period != Duration::MAX);
     }
     runtime.stop_flusher();
     assert_exact(&runtime.root(), STAT, 3, 3);
@@ -344,18 +343,18 @@ fn a_ratelimited_flush_waits_for_the_periodic_one() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         runtime.start_flusher(NEVER).expect("a period");
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         add_enough(&group);
         let before = runtime.counts().flushes;
         for _ in 0..100 {
-            assert!(!group.flush_ratelimited());
-            assert!(!runtime.root().flush_ratelimited());
+            assert!(!group.inspect().flush_ratelimited());
+            assert!(!runtime.root().inspect().flush_ratelimited());
         }
         assert_eq!((runtime.counts().flushes, published(&group)), (before, 0));
         // A flush of the group alone says nothing of the root.
-        group.flush();
+        group.inspect().flush();
         add_enough(&group);
-        assert!(!group.flush_ratelimited());
+        assert!(!group.inspect().flush_ratelimited());
         assert_eq!(published(&group), ENOUGH);
     }
 }
@@ -368,28 +367,30 @@ fn a_ratelimited_flush_steps_in_when_it_is_late() {
     let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
     runtime.start_flusher(SOON).expect("a period");
     runtime.stop_flusher();
-    runtime.root().flush();
+    runtime.root().inspect().flush();
     for group in [&a, &b] {
         add_enough(group);
     }
-    eventually("a flush that is late", || a.flush_ratelimited());
+    eventually("a flush that is late", || a.inspect().flush_ratelimited());
     assert_eq!(
         [&a, &b, &runtime.root()].map(published),
         [ENOUGH, 0, ENOUGH]
     );
     // However late: not for so little.
     add_little(&a);
-    assert!(!a.flush_ratelimited());
+    assert!(!a.inspect().flush_ratelimited());
     assert_eq!(published(&a), ENOUGH);
     // It was of a subtree: the root is as late as before.
     add_enough(&a);
-    assert!(a.flush_ratelimited());
+    assert!(a.inspect().flush_ratelimited());
     assert_eq!(
         [&a, &b, &runtime.root()].map(published),
         [2 * ENOUGH + 1, 0, 2 * ENOUGH + 1]
     );
     // Of the root itself it is what was waited for.
-    eventually("a flush of all", || runtime.root().flush_ratelimited());
+    eventually("a flush of all", || {
+        runtime.root().inspect().flush_ratelimited()
+    });
     assert_eq!(
         [&a, &b, &runtime.root()].map(published),
         [2 * ENOUGH + 1, ENOUGH, 3 * ENOUGH + 1]

@@ -1,10 +1,10 @@
 //! Items of another builder: they count nothing, and that is counted.
 
-use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use super::{assert_exact, build, charge};
 
-fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
+fn with(names: &[&str]) -> (RuntimeBuilder, Vec<StatKey>) {
     let mut builder = Runtime::builder();
     let stats = names
         .iter()
@@ -15,7 +15,7 @@ fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
 
 /// The item is none of the runtime's: neither read nor counted, and each addition is told.
 #[track_caller]
-fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
+fn assert_foreign(runtime: &Runtime, group: &Group, stat: StatKey) {
     let before = runtime.counts();
     let all = || {
         runtime
@@ -53,8 +53,8 @@ fn an_item_of_another_builder_counts_nothing() {
     assert_exact(&ours.root(), our[1], 0, 0);
     // Those built in are every thread's.
     for runtime in [&ours, &theirs] {
-        runtime.root().stat_add(Stat::ANON, 9);
-        assert_exact(&runtime.root(), Stat::ANON, 9, 9);
+        runtime.root().stat_add(StatKey::ANON, 9);
+        assert_exact(&runtime.root(), StatKey::ANON, 9, 9);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use memcg::{Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Runtime, RuntimeBuilder, StatKey, Unit};
 
 use super::{Other, assert_exact, build, create};
 
@@ -10,23 +10,23 @@ use super::{Other, assert_exact, build, create};
 const ITEMS_MAX: usize = 64;
 
 /// Name, constant, unit, whether per node.
-const BUILT_IN: [(&str, Stat, Unit, bool); 11] = [
-    ("anon", Stat::ANON, Unit::Bytes, true),
-    ("file", Stat::FILE, Unit::Bytes, true),
-    ("file_dirty", Stat::FILE_DIRTY, Unit::Bytes, true),
-    ("file_writeback", Stat::FILE_WRITEBACK, Unit::Bytes, true),
-    ("kernel", Stat::KERNEL, Unit::Bytes, true),
-    ("percpu", Stat::PERCPU, Unit::Bytes, true),
-    ("slab", Stat::SLAB, Unit::Bytes, true),
-    ("sock", Stat::SOCK, Unit::Bytes, false),
+const BUILT_IN: [(&str, StatKey, Unit, bool); 11] = [
+    ("anon", StatKey::ANON, Unit::Bytes, true),
+    ("file", StatKey::FILE, Unit::Bytes, true),
+    ("file_dirty", StatKey::FILE_DIRTY, Unit::Bytes, true),
+    ("file_writeback", StatKey::FILE_WRITEBACK, Unit::Bytes, true),
+    ("kernel", StatKey::KERNEL, Unit::Bytes, true),
+    ("percpu", StatKey::PERCPU, Unit::Bytes, true),
+    ("slab", StatKey::SLAB, Unit::Bytes, true),
+    ("sock", StatKey::SOCK, Unit::Bytes, false),
     (
         "workingset_refault",
-        Stat::WORKINGSET_REFAULT,
+        StatKey::WORKINGSET_REFAULT,
         Unit::Events,
         false,
     ),
-    ("stock_refill", Stat::STOCK_REFILL, Unit::Events, false),
-    ("stock_return", Stat::STOCK_RETURN, Unit::Events, false),
+    ("stock_refill", StatKey::STOCK_REFILL, Unit::Events, false),
+    ("stock_return", StatKey::STOCK_RETURN, Unit::Events, false),
 ];
 
 fn with(names: &[&str]) -> RuntimeBuilder {
@@ -38,7 +38,7 @@ fn with(names: &[&str]) -> RuntimeBuilder {
 }
 
 /// A builder with so many items of its own, and those.
-fn with_many(declared: usize) -> (RuntimeBuilder, Vec<Stat>) {
+fn with_many(declared: usize) -> (RuntimeBuilder, Vec<StatKey>) {
     let mut builder = Runtime::builder();
     let stats = (0..declared)
         .map(|number| builder.stat(&format!("item{number}"), Unit::Events))
@@ -84,7 +84,7 @@ fn declared_items_are_listed_with_unit_and_node() {
         (spilt, "spilt".to_string(), Unit::Bytes, true),
     ];
     assert_eq!(declared, expected);
-    let all: HashSet<Stat> = runtime.items().map(|item| item.stat).collect();
+    let all: HashSet<StatKey> = runtime.items().map(|item| item.stat).collect();
     assert_eq!(all.len(), BUILT_IN.len() + 3, "each is another");
 }
 
@@ -142,7 +142,7 @@ fn the_most_items() {
     // Every one of them is an item like any other, the last as well as the first.
     let group = create(&runtime.root(), "q");
     let other = Other::spawn();
-    let all: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
+    let all: Vec<StatKey> = runtime.items().map(|item| item.stat).collect();
     for (number, &stat) in (1..).zip(&all) {
         group.stat_add(stat, number);
         other.add(&group, stat, 1_000 * number);
@@ -164,10 +164,10 @@ fn an_item_is_plain_data() {
     let copy = rows;
     assert_eq!(copy, rows);
     assert_ne!(rows, bytes);
-    assert_ne!(Stat::ANON, Stat::FILE);
+    assert_ne!(StatKey::ANON, StatKey::FILE);
     assert_eq!(
-        HashSet::from([rows, copy, bytes, Stat::ANON, Stat::ANON]).len(),
+        HashSet::from([rows, copy, bytes, StatKey::ANON, StatKey::ANON]).len(),
         3
     );
-    assert!(format!("{:?}", Stat::ANON).contains("anon") && !format!("{rows:?}").contains('\n'));
+    assert!(format!("{:?}", StatKey::ANON).contains("anon") && !format!("{rows:?}").contains('\n'));
 }

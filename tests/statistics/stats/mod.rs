@@ -28,9 +28,8 @@ mod visits;
 
 use std::time::{Duration, Instant};
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::barrier::BarrierMode;
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 
 pub(crate) use crate::support::trees::{build, charge, create};
 pub(crate) use crate::support::workers::Other;
@@ -54,7 +53,7 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
 
 /// Subtree and own figure of an item, exactly.
 #[track_caller]
-pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) {
+pub(crate) fn assert_exact(group: &Group, stat: StatKey, subtree: i64, local: i64) {
     let now = group.read(Freshness::Exact);
     assert_eq!(
         (now.get(stat), now.local(stat)),
@@ -72,7 +71,7 @@ pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) 
 
 /// A figure's distance from the truth is within the read's error.
 #[track_caller]
-pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
+pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: StatKey, truth: i64) {
     let found = stats.get(stat);
     let bound = stats.max_error_of(stat);
     assert!(
@@ -89,7 +88,7 @@ pub(crate) fn let_idle(runtime: &Runtime) {
         .expect("a period");
     eventually("a flush with nothing to visit", || {
         let before = runtime.counts().flush_visits;
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         runtime.counts().flush_visits == before
     });
     runtime.stop_flusher();
@@ -108,13 +107,13 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 impl Other {
     /// Adds there.
-    pub(crate) fn add(&self, group: &Group, stat: Stat, delta: i64) {
+    pub(crate) fn add(&self, group: &Group, stat: StatKey, delta: i64) {
         let group = group.clone();
         self.run(move || group.stat_add(stat, delta));
     }
 
     /// Adds one unit so many times there.
-    pub(crate) fn add_units(&self, group: &Group, stat: Stat, units: u64) {
+    pub(crate) fn add_units(&self, group: &Group, stat: StatKey, units: u64) {
         let group = group.clone();
         self.run(move || (0..units).for_each(|_| group.stat_add(stat, 1)));
     }

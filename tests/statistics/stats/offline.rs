@@ -1,11 +1,11 @@
 //! Groups that went offline: what they counted stays in the figures of those above, exactly, and is
 //! no other thread's.
 
-use memcg::{Freshness, Stat};
+use memcg::{Freshness, StatKey};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 /// Every thread that has a handle writes a last time and drops it. No thread flushes meanwhile.
 #[test]

@@ -1,10 +1,10 @@
 //! Handles, charges and reads that outlive their group and their runtime.
 
-use memcg::Stat;
+use memcg::StatKey;
 
 use super::{assert_exact, build, create, kinds};
 
-const STAT: Stat = Stat::KERNEL;
+const STAT: StatKey = StatKey::KERNEL;
 
 /// The guard of a further counter finds the group's cells, not its counter's.
 #[test]
@@ -14,7 +14,7 @@ fn a_guard_of_a_further_counter_counts_for_the_group() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let charges = group
-            .charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)])
+            .charge_set(&[(spill, 3), (memcg::CounterKey::MEMORY, 4)])
             .expect("room");
         for (number, charge) in (1..).zip(&charges) {
             charge.stat_add(STAT, number);

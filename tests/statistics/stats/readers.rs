@@ -1,7 +1,6 @@
 //! The write path, and what the readers make of it.
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Runtime, Stat};
+use memcg::{Freshness, Runtime, StatKey};
 
 use super::{Other, assert_exact, build, create, kinds, let_idle};
 
@@ -17,14 +16,14 @@ fn a_subtree_is_the_sum_of_its_groups() {
         let mut levels = vec![root.clone()];
         for depth in 1..DEPTH {
             let level = create(&levels[levels.len() - 1], &depth.to_string());
-            create(&level, "beside").stat_add(Stat::SLAB, 1);
-            level.stat_add(Stat::SLAB, 1_000 * depth);
-            other.add(&level, Stat::SLAB, -depth);
+            create(&level, "beside").stat_add(StatKey::SLAB, 1);
+            level.stat_add(StatKey::SLAB, 1_000 * depth);
+            other.add(&level, StatKey::SLAB, -depth);
             levels.push(level);
         }
         for (depth, level) in (0..).zip(&levels) {
             let below: i64 = (depth.max(1)..DEPTH).map(|depth| 999 * depth + 1).sum();
-            assert_exact(level, Stat::SLAB, below, 999 * depth);
+            assert_exact(level, StatKey::SLAB, below, 999 * depth);
         }
     }
 }
@@ -38,9 +37,9 @@ fn an_addition_of_zero_makes_no_writer() {
         let other = Other::spawn();
         let group = create(&root, "q");
         let add_zero = || {
-            other.add(&group, Stat::ANON, 0);
-            group.stat_add(Stat::ANON, 0);
-            group.charge(0).expect("nothing").stat_add(Stat::ANON, 0);
+            other.add(&group, StatKey::ANON, 0);
+            group.stat_add(StatKey::ANON, 0);
+            group.charge(0).expect("nothing").stat_add(StatKey::ANON, 0);
         };
         let assert_unchanged = |when: &str| {
             let before = (runtime.counts(), root.read(Freshness::Stale));
@@ -53,18 +52,18 @@ fn an_addition_of_zero_makes_no_writer() {
             );
         };
         assert_unchanged("before the first addition");
-        assert_exact(&group, Stat::ANON, 0, 0);
+        assert_exact(&group, StatKey::ANON, 0, 0);
         assert_eq!(runtime.counts().flush_visits, 0, "no thread has written");
-        group.stat_add(Stat::ANON, 5);
-        other.add(&group, Stat::ANON, -1);
+        group.stat_add(StatKey::ANON, 5);
+        other.add(&group, StatKey::ANON, -1);
         assert_unchanged("while both are listed");
-        assert_exact(&root, Stat::ANON, 4, 0);
+        assert_exact(&root, StatKey::ANON, 4, 0);
         let_idle(&runtime);
         assert_eq!(root.read(Freshness::Stale).max_error(), 0);
         assert_unchanged("after both went idle");
-        group.stat_add(Stat::ANON, 1);
-        other.add(&group, Stat::ANON, 1);
-        assert_exact(&root, Stat::ANON, 6, 0);
+        group.stat_add(StatKey::ANON, 1);
+        other.add(&group, StatKey::ANON, 1);
+        assert_exact(&root, StatKey::ANON, 6, 0);
     }
 }
 
@@ -73,24 +72,29 @@ fn an_addition_of_zero_makes_no_writer() {
 fn only_a_flush_publishes() {
     let runtime = build(Runtime::builder().stat_batch(64));
     let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
-    a.stat_add(Stat::WORKINGSET_REFAULT, 1);
-    b.stat_add(Stat::WORKINGSET_REFAULT, 2);
+    a.stat_add(StatKey::WORKINGSET_REFAULT, 1);
+    b.stat_add(StatKey::WORKINGSET_REFAULT, 2);
     let stale = || {
-        [&runtime.root(), &a, &b]
-            .map(|group| group.read(Freshness::Stale).get(Stat::WORKINGSET_REFAULT))
+        [&runtime.root(), &a, &b].map(|group| {
+            group
+                .read(Freshness::Stale)
+                .get(StatKey::WORKINGSET_REFAULT)
+        })
     };
     let before = runtime.counts();
     assert_eq!(stale(), [0, 0, 0]);
     assert_eq!(
-        a.read(Freshness::Within(32)).get(Stat::WORKINGSET_REFAULT),
+        a.read(Freshness::Within(32))
+            .get(StatKey::WORKINGSET_REFAULT),
         0,
         "as exact as was asked for"
     );
     assert_eq!(runtime.counts().flushes, before.flushes);
-    b.flush();
+    b.inspect().flush();
     assert_eq!(stale(), [2, 0, 2]);
     assert_eq!(
-        a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT),
+        a.read(Freshness::Within(31))
+            .get(StatKey::WORKINGSET_REFAULT),
         1,
         "one writer may hold 32 back"
     );
@@ -110,20 +114,23 @@ fn a_flush_of_everything_reaches_every_group() {
             .collect();
         for (number, group) in (1..).zip(&groups) {
             match number % 2 {
-                0 => other.add(group, Stat::KERNEL, number),
-                _ => group.stat_add(Stat::KERNEL, number),
+                0 => other.add(group, StatKey::KERNEL, number),
+                _ => group.stat_add(StatKey::KERNEL, number),
             }
         }
         let before = runtime.counts().flushes;
-        root.flush();
+        root.inspect().flush();
         assert_eq!(runtime.counts().flushes - before, 1);
         for (number, group) in (1..).zip(&groups) {
             let stale = group.read(Freshness::Stale);
             assert_eq!(
-                (stale.get(Stat::KERNEL), stale.local(Stat::KERNEL)),
+                (stale.get(StatKey::KERNEL), stale.local(StatKey::KERNEL)),
                 (number, number)
             );
         }
-        assert_eq!(root.read(Freshness::Stale).get(Stat::KERNEL), 50 * 51 / 2);
+        assert_eq!(
+            root.read(Freshness::Stale).get(StatKey::KERNEL),
+            50 * 51 / 2
+        );
     }
 }

@@ -1,12 +1,11 @@
 //! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's
 //! bound any more.
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 
 use super::{Other, assert_exact, assert_honest, build, create};
 
-const STAT: Stat = Stat::PERCPU;
+const STAT: StatKey = StatKey::PERCPU;
 
 /// Bytes that each writer has written.
 const BYTES: i64 = 192;
@@ -67,7 +66,7 @@ fn builders() -> [RuntimeBuilder; 3] {
     [
         Runtime::builder(),
         Runtime::builder().stat_batch(64),
-        Runtime::builder().barrier(memcg::expert::BarrierMode::Fence),
+        Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence),
     ]
 }
 
@@ -101,7 +100,7 @@ fn a_few_flushes_forget_threads_that_are_idle() {
             let runtime = build(builder);
             let top = create(&runtime.root(), "top");
             let others = write_once(&top, writers);
-            looks_until_exact(&top, writers, Group::flush);
+            looks_until_exact(&top, writers, |group| group.inspect().flush());
             drop(others);
             assert_eq!(top.read(Freshness::Stale).get(STAT), BYTES * writers as i64);
         }

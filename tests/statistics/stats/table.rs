@@ -1,7 +1,7 @@
 //! Statistics in a snapshot, and as columns of its table.
 
 use memcg::figures::Snapshot;
-use memcg::{Runtime, Stat, Unit};
+use memcg::{Runtime, StatKey, Unit};
 
 use super::{Other, build, create, kinds};
 
@@ -36,7 +36,7 @@ fn rows_hold_what_was_written_exactly() {
         let [query, gone] = ["q17", "gone"].map(|name| create(&acme, name));
         query.stat_add(rows, 7);
         other.add(&query, rows, 5);
-        other.add(&query, Stat::ANON, -3 << 20);
+        other.add(&query, StatKey::ANON, -3 << 20);
         acme.stat_add(wait, 12_345);
         gone.stat_add(rows, 100);
         // An item that came to nothing is not in the row.
@@ -91,7 +91,7 @@ fn no_item_is_a_column_by_itself() {
         let held: Vec<_> = (0..100)
             .map(|_| group.charge(10_000).expect("no limit"))
             .collect();
-        group.stat_add(Stat::ANON, 1);
+        group.stat_add(StatKey::ANON, 1);
         let snapshot = runtime.snapshot();
         assert!(
             snapshot
@@ -119,8 +119,8 @@ fn no_item_is_a_column_by_itself() {
 fn the_largest_figures_are_printed() {
     let runtime = build(Runtime::builder());
     let group = create(&runtime.root(), "q");
-    group.stat_add(Stat::ANON, i64::MIN);
-    group.stat_add(Stat::WORKINGSET_REFAULT, i64::MAX);
+    group.stat_add(StatKey::ANON, i64::MIN);
+    group.stat_add(StatKey::WORKINGSET_REFAULT, i64::MAX);
     let [head, row] = printed(&runtime.snapshot(), &["anon", "workingset_refault"], "/q");
     assert_eq!(head, ["anon", "workingset_refault"]);
     assert_eq!(row, ["-8 EiB".to_string(), i64::MAX.to_string()]);

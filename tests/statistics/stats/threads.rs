@@ -2,8 +2,7 @@
 
 use std::cell::RefCell;
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Stat};
+use memcg::{Freshness, Group, StatKey};
 
 use super::{assert_exact, assert_honest, build, charge, create, kinds};
 
@@ -15,23 +14,23 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        self.group.stat_add(Stat::KERNEL, self.delta);
-        self.group.stat_add(Stat::ANON, -100);
+        self.group.stat_add(StatKey::KERNEL, self.delta);
+        self.group.stat_add(StatKey::ANON, -100);
         let held = charge(&self.group, 3);
-        held.stat_add(Stat::KERNEL, self.delta);
+        held.stat_add(StatKey::KERNEL, self.delta);
         std::hint::black_box((
             self.group.read(Freshness::Stale),
             self.group.read(Freshness::Threshold),
             self.group.read(Freshness::Within(5)),
         ));
         let below = create(&self.group, "at exit");
-        below.stat_add(Stat::KERNEL, self.delta);
+        below.stat_add(StatKey::KERNEL, self.delta);
         below.offline().expect("no children");
         assert!(
-            self.group.read(Freshness::Exact).get(Stat::KERNEL) >= 3 * self.delta,
+            self.group.read(Freshness::Exact).get(StatKey::KERNEL) >= 3 * self.delta,
             "its own are there"
         );
-        self.group.flush();
+        self.group.inspect().flush();
     }
 }
 
@@ -41,7 +40,7 @@ struct LastAtExit(Group);
 
 impl Drop for LastAtExit {
     fn drop(&mut self) {
-        self.0.stat_add(Stat::KERNEL, 1);
+        self.0.stat_add(StatKey::KERNEL, 1);
     }
 }
 
@@ -67,7 +66,7 @@ fn a_thread_counts_in_a_thread_local_destructor() {
                     delta: round,
                 }));
                 if round % 3 > 0 {
-                    theirs.stat_add(Stat::KERNEL, 1);
+                    theirs.stat_add(StatKey::KERNEL, 1);
                 }
                 LATER.set(Some(AtExit {
                     group: theirs,
@@ -76,20 +75,20 @@ fn a_thread_counts_in_a_thread_local_destructor() {
             });
             thread.join().expect("destructors do not panic");
             sum += 3 * 1_001 * round + i64::from(round % 3 > 0);
-            assert_honest(&group.read(Freshness::Stale), Stat::KERNEL, sum);
+            assert_honest(&group.read(Freshness::Stale), StatKey::KERNEL, sum);
             if round % 4 == 0 {
-                assert_exact(&group, Stat::ANON, -200 * round, -200 * round);
+                assert_exact(&group, StatKey::ANON, -200 * round, -200 * round);
             }
         }
         let below = 1_001 * 19 * 20 / 2;
-        assert_exact(&group, Stat::KERNEL, sum, sum - below);
-        assert_exact(&runtime.root(), Stat::KERNEL, sum, 0);
+        assert_exact(&group, StatKey::KERNEL, sum, sum - below);
+        assert_exact(&runtime.root(), StatKey::KERNEL, sum, 0);
         let theirs = group.clone();
         drop(group);
         // The group itself goes with the destructor of its last holder.
         std::thread::spawn(move || {
             LAST.set(None);
-            theirs.stat_add(Stat::KERNEL, 7);
+            theirs.stat_add(StatKey::KERNEL, 7);
             theirs.offline().expect("no children");
             LAST.set(Some(LastAtExit(theirs)));
         })
@@ -97,6 +96,6 @@ fn a_thread_counts_in_a_thread_local_destructor() {
         .expect("destructors do not panic");
         runtime.settle();
         assert_eq!(runtime.dying_count(), 0);
-        assert_exact(&runtime.root(), Stat::KERNEL, sum + 8, 0);
+        assert_exact(&runtime.root(), StatKey::KERNEL, sum + 8, 0);
     }
 }

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
-use memcg::figures::Counts;
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::figures::TreeCounts;
+use memcg::{Freshness, Group, Runtime, StatKey};
 
 use super::{Other, assert_exact, build, create, eventually, kinds, let_idle};
 
-const STAT: Stat = Stat::ANON;
+const STAT: StatKey = StatKey::ANON;
 
 /// Flushes of an exact read: one that reads, and one that finds what was written meanwhile.
 const LOOKS: u64 = 2;
@@ -92,7 +91,7 @@ fn a_flush_looks_at_its_own_subtree() {
         a.stat_add(STAT, 5);
         of_b.iter().for_each(|group| group.stat_add(STAT, 7));
         // Once, so that every list has been taken over.
-        a.flush();
+        a.inspect().flush();
         for round in 1..=10 {
             a.stat_add(STAT, 5);
             of_b[3].stat_add(STAT, 1);
@@ -105,7 +104,7 @@ fn a_flush_looks_at_its_own_subtree() {
                 )),
                 (LOOKS, 0)
             );
-            assert_eq!(cost(&runtime, || of_b[3].flush()), (1, 0));
+            assert_eq!(cost(&runtime, || of_b[3].inspect().flush()), (1, 0));
             assert_eq!(of_b[3].read(Freshness::Stale).get(STAT), 7 + round);
             assert_eq!(
                 of_b[4].read(Freshness::Stale).get(STAT),
@@ -132,7 +131,7 @@ fn a_visit_is_one_of_a_thread_and_a_group() {
         for (writers, other) in (1..).zip(&others) {
             for round in 0..3 {
                 groups.iter().for_each(|group| other.add(group, STAT, 1));
-                let visits = cost(&runtime, || runtime.root().flush()).0;
+                let visits = cost(&runtime, || runtime.root().inspect().flush()).0;
                 assert!(
                     visits <= 5 * writers,
                     "round {round}: {visits} visits, {writers} writers"
@@ -158,7 +157,7 @@ fn exact_reads_take_no_barrier() {
             group.stat_add(STAT, 1);
             other.add(&group, STAT, 1);
             assert_exact(&runtime.root(), STAT, 2 * round, 0);
-            group.flush();
+            group.inspect().flush();
             assert_exact(&group, STAT, 2 * round, 2 * round);
         }
         let after = runtime.counts();
@@ -183,8 +182,9 @@ fn at_rest_nothing_happens() {
         runtime
             .start_flusher(Duration::from_millis(1))
             .expect("a period");
-        let idle =
-            |counts: Counts| counts.stat_lists == counts.stat_unlists && counts.stat_lists >= 200;
+        let idle = |counts: TreeCounts| {
+            counts.stat_lists == counts.stat_unlists && counts.stat_lists >= 200
+        };
         eventually("rest", || idle(runtime.counts()));
         let resting = runtime.counts();
         eventually("flushes that find nothing", || {
@@ -220,7 +220,7 @@ fn the_bound_forgets_idle_writers() {
     groups.iter().for_each(|group| group.stat_add(STAT, 1));
     assert_eq!(root.read(Freshness::Stale).max_error(), 10 * 32);
     assert_eq!(groups[0].read(Freshness::Stale).max_error(), 32);
-    root.flush();
+    root.inspect().flush();
     assert_eq!(
         root.read(Freshness::Stale).max_error(),
         10 * 32,

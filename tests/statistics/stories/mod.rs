@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use unified::UnifiedSkip;
 
 /// One item of the groups of a tree, by their numbers; 0 is the root.
@@ -83,11 +82,11 @@ impl Drop for Flushing {
 
 impl Statistics for Library {
     fn add(&self, group: usize, bytes: i64) {
-        self.groups[group].stat_add(Stat::ANON, bytes);
+        self.groups[group].stat_add(StatKey::ANON, bytes);
     }
 
     fn read(&self, group: usize) -> i64 {
-        self.groups[group].read(self.freshness).get(Stat::ANON)
+        self.groups[group].read(self.freshness).get(StatKey::ANON)
     }
 
     fn flush_under_way(&self) -> Box<dyn Any> {
@@ -99,7 +98,7 @@ impl Statistics for Library {
             thread: Some(std::thread::spawn(move || {
                 begun.send(()).expect("a thread waits for the first");
                 while !stop.load(Ordering::Relaxed) {
-                    root.flush();
+                    root.inspect().flush();
                 }
             })),
         };

@@ -8,7 +8,6 @@ mod leave;
 mod world;
 
 use memcg::Bytes;
-use memcg::expert::Inspect;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,7 +50,7 @@ fn run(
     let tree = world.runtime.root();
     let describe = Arc::new(move || {
         let waiting: Vec<String> = std::iter::once(tree.clone())
-            .chain(tree.descendants())
+            .chain(tree.inspect().descendants())
             .filter(|group| group.waiting_count() > 0)
             .map(|group| {
                 format!(

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 
 pub(crate) const TASKS: usize = 10_000;
@@ -105,7 +104,7 @@ impl World {
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         root.memory().drain();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
             assert!(
                 group.peak() <= group.max(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

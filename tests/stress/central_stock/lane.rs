@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits, OnFull};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -125,11 +125,12 @@ impl Lane {
     fn checked(&self, bytes: Bytes, charged: Result<Charge, ChargeError>) -> Option<Charge> {
         match charged {
             Ok(charge) => return Some(charge),
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert_eq!(refusal.requested(), bytes.0, "{refusal}")
             }
-            Err(ChargeError::TimedOut { .. }) => {}
-            Err(ChargeError::Offline { group, .. }) => assert!(group.is_offline()),
+            Err(error) if error.is_timeout() => {}
+            Err(error) if error.is_offline() => assert!(error.group().is_offline()),
             Err(other) => panic!("{other}"),
         }
         None

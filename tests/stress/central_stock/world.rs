@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use memcg::expert::CentralStock;
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::CentralStock;
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -122,7 +122,7 @@ impl World {
             }
         }
         let root = self.runtime.root();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             let expected = live.get(&group.id()).copied().unwrap_or(0);
             let stocked = group.memory().stocked();
             let path = group.path();

@@ -3,8 +3,7 @@
 use std::sync::Mutex;
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -56,7 +55,10 @@ impl Lane {
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
-                let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
+                let amounts = [
+                    (CounterKey::MEMORY, self.bytes()),
+                    (world.spill, self.bytes()),
+                ];
                 match group.charge_set(&amounts) {
                     Ok(set) => self.held.extend(set),
                     Err(error) => self.refused(&error),
@@ -73,7 +75,8 @@ impl Lane {
 
     pub(crate) fn refused(&mut self, error: &ChargeError) {
         match error {
-            ChargeError::Limit(refusal) => {
+            error if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert!(
                     refusal.usage().saturating_add(refusal.requested()) > refusal.max(),
                     "{refusal}"
@@ -81,7 +84,7 @@ impl Lane {
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
-            ChargeError::Offline { group, .. } => assert!(group.is_offline()),
+            error if error.is_offline() => assert!(error.group().is_offline()),
             other => panic!("{other}"),
         }
     }
@@ -142,6 +145,7 @@ impl Lane {
             2 => drop(group.memory().drain()),
             3 => assert!(
                 group
+                    .inspect()
                     .descendants()
                     .all(|below| below.ancestors().any(|above| above == group))
             ),
@@ -156,7 +160,7 @@ impl Lane {
             7 | 8 => _ = world.runtime().release_thread_credit(),
             _ => drop(std::hint::black_box((
                 group.live(),
-                group.live_local(),
+                group.inspect().live_local(),
                 group.peak(),
                 group.path(),
             ))),

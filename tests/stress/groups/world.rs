@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, GroupId, Limit, Limits, Runtime,
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, GroupId, Limit, Limits, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -62,7 +62,7 @@ impl Stay {
 pub(crate) struct World {
     /// Dropped early now and then.
     pub(crate) runtime: Option<Runtime>,
-    pub(crate) spill: Counter,
+    pub(crate) spill: CounterKey,
     pub(crate) stays: Vec<Stay>,
     pub(crate) passing: Vec<Mutex<Option<Group>>>,
     /// Ids of groups that were there once.
@@ -210,13 +210,7 @@ impl World {
         }
         let rest = charge(margin).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         let refused = charge(1).expect_err("one more than is left");
-        assert!(
-            matches!(
-                refused,
-                ChargeError::Limit(_) | ChargeError::TimedOut { .. }
-            ),
-            "{refused}"
-        );
+        assert!(refused.is_over_limit() || refused.is_timeout(), "{refused}");
         drop(rest);
     }
 

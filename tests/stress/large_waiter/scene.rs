@@ -138,7 +138,7 @@ impl Scene {
                 self.steps.fetch_add(1, Ordering::SeqCst);
                 Some(charge)
             }
-            Err(ChargeError::Limit(_) | ChargeError::TimedOut { .. }) => None,
+            Err(error) if error.is_over_limit() || error.is_timeout() => None,
             Err(error) => panic!("{error}"),
         }
     }

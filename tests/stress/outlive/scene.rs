@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
-use memcg::kmem::Member;
+use memcg::barrier::BarrierMode;
+use memcg::footprint::PoolAlign;
+use memcg::kmem::KmemMember;
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
-    Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority,
-    Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
+    Bytes, Charge, CounterKey, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Reclaim,
+    ReclaimContext, ReclaimPriority, Runtime, RuntimeBuilder, StatKey,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -59,7 +60,7 @@ impl Reclaim for Cache {
 pub(crate) struct Scene {
     now: Mutex<Arc<Runtime>>,
     /// Roots of all there were, and the further counter of each.
-    roots: Mutex<Vec<(Group, Counter)>>,
+    roots: Mutex<Vec<(Group, CounterKey)>>,
     /// Ids of groups of any runtime.
     ids: Mutex<Vec<GroupId>>,
     seeds: AtomicU64,
@@ -85,7 +86,7 @@ pub(crate) fn objects() -> Vec<u64> {
     ALIGNS.into_iter().flat_map(live).collect()
 }
 
-fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
+fn runtime(rng: &mut SmallRng) -> (Runtime, CounterKey) {
     let mut builder: RuntimeBuilder = Runtime::builder()
         .audit(rng.random_bool(0.3))
         .batch(Bytes([0, 64, 64, 4_096][rng.random_range(0..4)]))
@@ -225,12 +226,14 @@ impl Scene {
                     tally: Arc::clone(&self.tally),
                     _token: self.token(),
                 });
-                let registration = group
-                    .register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+                let registration = group.register_reclaimer(
+                    Arc::clone(&cache) as Arc<dyn Reclaim>,
+                    ReclaimPriority::NORMAL,
+                );
                 Thing::Reclaimer((registration, cache))
             }
-            17 => Thing::Member(Member::of(&group)),
-            18 => Thing::Mover(Member::of(&group).mover()),
+            17 => Thing::Member(KmemMember::of(&group)),
+            18 => Thing::Mover(KmemMember::of(&group).mover()),
             19 => Thing::Precharge(group.precharge(Bytes(bytes)).ok()?),
             20 => {
                 let mut placement = Placement::new();
@@ -238,7 +241,7 @@ impl Scene {
                 let precharge = group
                     .precharge(Placement::bound(Layout::new::<[u8; 512]>()))
                     .ok()?;
-                Thing::Kmem(precharge.account_as(Stat::SLAB, &placement))
+                Thing::Kmem(precharge.account_as(StatKey::SLAB, &placement))
             }
             21 | 22 => {
                 let placement = Placement::on(NodeId::new(0), Bytes(bytes));
@@ -304,7 +307,7 @@ impl Scene {
             assert_eq!((counter.usage(), counter.forced()), (0, 0));
             let left = root.read(Freshness::Exact);
             assert_eq!(
-                [Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)),
+                [StatKey::SLAB, StatKey::KERNEL, StatKey::PERCPU].map(|stat| left.get(stat)),
                 [0; 3],
                 "of kernel memory"
             );

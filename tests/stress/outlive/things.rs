@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::figures::{Events, PeakWindow};
-use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
+use memcg::kmem::{Kmem, KmemMember, KmemMover, NodeId, PackedKmem, Placement, Precharge};
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, Freshness, Group, Limits, Registration, Runtime, Stat,
+    Bytes, Charge, ChargeError, ChargeFuture, Freshness, Group, Limits, Registration, Runtime,
+    StatKey,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -71,8 +71,8 @@ pub(crate) enum Thing {
     Listener(#[expect(dead_code, reason = "it is kept")] Registration),
     Hook(#[expect(dead_code, reason = "it is kept")] Registration),
     Reclaimer(#[expect(dead_code, reason = "both are kept")] (Registration, Arc<Cache>)),
-    Member(Member),
-    Mover(Mover),
+    Member(KmemMember),
+    Mover(KmemMover),
     Precharge(Precharge),
     Kmem(Kmem),
     Packed(PackedKmem),
@@ -184,7 +184,7 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
             heap.put(Thing::Charge(taken));
         }
         5 => heap.put(Thing::Group(group)),
-        6 => charge.stat_add(Stat::ANON, 1),
+        6 => charge.stat_add(StatKey::ANON, 1),
         _ => match heap.take(rng) {
             Some(Thing::Charge(other)) => {
                 let both = had + other.bytes();
@@ -215,7 +215,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         0 => heap.put(Thing::Group(group.clone())),
         1 | 2 => match group.charge(bytes) {
             Ok(charge) => heap.put(Thing::Charge(charge)),
-            Err(ChargeError::Offline { .. }) => assert!(group.is_offline()),
+            Err(error) if error.is_offline() => assert!(group.is_offline()),
             Err(refused) => heap.put(Thing::Refused(Box::new(refused))),
         },
         3 => heap.put(Thing::Charge(group.force_charge(bytes))),
@@ -238,11 +238,11 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             }
         }
         7 => {
-            group.stat_add(Stat::FILE, 1);
-            assert!(group.read(Freshness::Exact).get(Stat::FILE) > 0);
+            group.stat_add(StatKey::FILE, 1);
+            assert!(group.read(Freshness::Exact).get(StatKey::FILE) > 0);
         }
         8 => {
-            let below: Vec<Group> = group.descendants().collect();
+            let below: Vec<Group> = group.inspect().descendants().collect();
             assert!(
                 below
                     .iter()
@@ -263,7 +263,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         }
         _ => drop(std::hint::black_box((
             group.live(),
-            group.live_local(),
+            group.inspect().live_local(),
             group.peak(),
             group.snapshot(usize::MAX),
         ))),

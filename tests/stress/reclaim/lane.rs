@@ -1,7 +1,6 @@
 //! The work of one thread.
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -87,7 +86,8 @@ impl Lane {
 
     fn refused(&mut self, error: &ChargeError) {
         match error {
-            ChargeError::Limit(refusal) => {
+            error if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 let room = refusal.max();
                 assert!(
                     refusal.usage().saturating_add(refusal.requested()) > room,
@@ -96,7 +96,7 @@ impl Lane {
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
-            ChargeError::Offline { group, .. } => assert!(group.is_offline()),
+            error if error.is_offline() => assert!(error.group().is_offline()),
             other => panic!("{other}"),
         }
     }
@@ -139,11 +139,11 @@ impl Lane {
                 let figures = (
                     group.memory().effective_min(&root.memory()),
                     group.memory().effective_low(&root.memory()),
-                    group.descendants_in_excess(),
+                    group.inspect().descendants_in_excess(),
                 );
                 std::hint::black_box((
                     figures,
-                    group.is_in_excess(),
+                    group.inspect().is_in_excess(),
                     group.events(),
                     group.events().local(),
                 ));

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::{
-    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim,
-    ReclaimContext, Registration, Runtime,
+    Bytes, Charge, ChargeError, Group, GroupId, Limit, Limits, Reclaim, ReclaimContext,
+    ReclaimPriority, ReclaimPromise, Registration, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -87,7 +87,7 @@ enum Character {
     Works,
 }
 
-type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
+type Due = Arc<Mutex<Vec<(ReclaimPromise, Arc<Shelf>)>>>;
 
 /// The memory of a cache, and whether it may be asked.
 struct Shelf {
@@ -127,7 +127,7 @@ impl Reclaim for Cache {
             Character::Boasts => want,
             Character::Panics => std::panic::panic_any(ON_PURPOSE),
             Character::Later => {
-                lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
+                lock(&self.due).push((context.promise(), Arc::clone(&self.shelf)));
                 0
             }
             Character::Works => {
@@ -165,7 +165,7 @@ impl Kept {
             character,
             due: Arc::clone(&world.due),
         };
-        let registration = group.register_reclaimer(Arc::new(cache), Priority::NORMAL);
+        let registration = group.register_reclaimer(Arc::new(cache), ReclaimPriority::NORMAL);
         Self {
             group: group.clone(),
             shelf,
@@ -385,6 +385,7 @@ impl World {
         for group in self
             .runtime
             .root()
+            .inspect()
             .descendants()
             .chain([self.runtime.root()])
         {
@@ -397,13 +398,22 @@ impl World {
                 group.path()
             );
             assert_eq!(
-                group.is_in_excess(),
-                usage > group.soft(),
+                group.inspect().is_in_excess(),
+                usage > group.inspect().soft(),
                 "{}",
                 group.path()
             );
-            let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-            assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
+            let below = group
+                .inspect()
+                .descendants()
+                .filter(|group| group.inspect().is_in_excess())
+                .count() as u64;
+            assert_eq!(
+                group.inspect().descendants_in_excess(),
+                below,
+                "{}",
+                group.path()
+            );
         }
         assert_eq!(
             self.shared.late.load(Ordering::SeqCst),
@@ -478,7 +488,11 @@ impl World {
         root.memory().drain();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0)
         );
         let verdict = runtime.verify();

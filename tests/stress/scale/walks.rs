@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Group, GroupId, Limits, Runtime};
 
 use super::{GROUPS, Look, Looks, TENANTS, World, alone, create, groups};
@@ -45,7 +44,10 @@ fn see(world: &World, seen: &[Group]) {
 fn walk(world: &World, what: usize, _one: Look<'_>) {
     for round in 0..WALKS {
         match what {
-            0 => see(world, &world.root.descendants().collect::<Vec<_>>()),
+            0 => see(
+                world,
+                &world.root.inspect().descendants().collect::<Vec<_>>(),
+            ),
             1 => {
                 for tenant in &world.tenants {
                     let seen = tenant.children();

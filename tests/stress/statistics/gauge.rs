@@ -4,14 +4,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Done, ops};
 use crate::support::turns::turn;
 
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 /// The gauge is never below 0, and never above this.
 const MOST: i64 = 55;
 /// Each has a group of its own at each level; half of them raise the gauge, half lower it.

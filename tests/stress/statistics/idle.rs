@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::barrier::BarrierMode;
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -14,7 +13,7 @@ use crate::support::turns::turn;
 
 const WRITERS: usize = 2;
 const GROUPS: usize = 12;
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// Until nothing is listed any more: what was written last has been seen by then.
 fn let_idle(runtime: &Runtime) {
@@ -22,7 +21,7 @@ fn let_idle(runtime: &Runtime) {
     loop {
         let before = runtime.counts().flush_visits;
         std::thread::sleep(Duration::from_millis(2));
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         if runtime.counts().flush_visits == before {
             return;
         }
@@ -98,7 +97,7 @@ fn a_write_meets_its_unlisting() {
                 // More flushes than the periodic ones: idle is what several in a row have found
                 // unchanged.
                 while left.load(Ordering::SeqCst) > 0 && !done.load(Ordering::SeqCst) {
-                    top.flush();
+                    top.inspect().flush();
                 }
             });
             let_idle(&runtime);

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 
 use crate::support::turns::turn;
 
 const WRITERS: u64 = 4;
 
 /// Adds `delta` as long as the figure of `all` is below the limit. Tells how often it did.
-fn add_up_to(limit: i64, all: &Group, own: &Group, stat: Stat, delta: i64) -> u64 {
+fn add_up_to(limit: i64, all: &Group, own: &Group, stat: StatKey, delta: i64) -> u64 {
     let mut added = 0;
     while all.read(Freshness::Exact).get(stat) < limit {
         own.stat_add(stat, delta);
@@ -35,7 +35,7 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
                     .expect("a name")
             })
             .collect();
-        let stat = [Stat::ANON, Stat::WORKINGSET_REFAULT][round % 2];
+        let stat = [StatKey::ANON, StatKey::WORKINGSET_REFAULT][round % 2];
         let limit = 300 * delta + delta / 2;
         let added = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn one_writer_at_a_time_keeps_a_limit_exactly() {
     let _turn = turn(module_path!());
     let runtime = Runtime::builder().build().expect("defaults hold");
     let all = runtime.root().create("all", Limits::new()).expect("a name");
-    let stat = Stat::ANON;
+    let stat = StatKey::ANON;
     for round in 1..=100_i64 {
         let limit = round * 1_000;
         let group = all.clone();

@@ -22,8 +22,8 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::{BarrierMode, Inspect};
-use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::barrier::BarrierMode;
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use world::{Lane, World};
@@ -73,10 +73,10 @@ fn flush(world: &World, seed: u64, done: &AtomicBool) {
         match rng.random_range(0..8) {
             0 => drop(group.read(Freshness::Exact)),
             1 => drop(group.read(Freshness::Within(rng.random_range(0..200)))),
-            2 => drop(group.flush_ratelimited()),
-            3 => world.runtime.root().flush(),
+            2 => drop(group.inspect().flush_ratelimited()),
+            3 => world.runtime.root().inspect().flush(),
             4 => std::thread::sleep(Duration::from_micros(rng.random_range(0..300))),
-            _ => group.flush(),
+            _ => group.inspect().flush(),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Levels {
         }
     }
 
-    fn add(&self, level: usize, stat: Stat, units: u64) {
+    fn add(&self, level: usize, stat: StatKey, units: u64) {
         for begun in &self.begun[..=level] {
             begun.fetch_add(units, Ordering::SeqCst);
         }
@@ -211,7 +211,7 @@ impl Levels {
 
     /// Additions before the read that are not in it are within the bound; those in it have been
     /// begun.
-    fn look(&self, level: usize, stat: Stat, freshness: Freshness) -> u64 {
+    fn look(&self, level: usize, stat: StatKey, freshness: Freshness) -> u64 {
         let done = self.done[level].load(Ordering::SeqCst);
         let stats = self.groups[level].read(freshness);
         let begun = self.begun[level].load(Ordering::SeqCst);
@@ -235,7 +235,7 @@ impl Levels {
 #[test]
 fn a_read_is_honest_while_others_write() {
     let _turn = turn(module_path!());
-    let stat = Stat::WORKINGSET_REFAULT;
+    let stat = StatKey::WORKINGSET_REFAULT;
     let rounds = ops() / 2_000;
     let plain = Runtime::builder;
     let kinds: [RuntimeBuilder; 4] = [
@@ -279,7 +279,7 @@ fn a_read_is_honest_while_others_write() {
             scope.spawn(move || {
                 let mut rng = SmallRng::seed_from_u64(99);
                 while writing.load(Ordering::SeqCst) > 0 {
-                    levels.groups[rng.random_range(0..4)].flush();
+                    levels.groups[rng.random_range(0..4)].inspect().flush();
                     if rng.random_bool(0.1) {
                         std::thread::sleep(Duration::from_micros(50));
                     }

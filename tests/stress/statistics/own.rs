@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use memcg::expert::Inspect as _;
-use memcg::{Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::{Done, ops};
 use crate::support::turns::turn;
@@ -30,7 +29,7 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
                 .expect("a name"),
         );
     }
-    let stat = Stat::WORKINGSET_REFAULT;
+    let stat = StatKey::WORKINGSET_REFAULT;
     let writes = ops() / 50;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -40,7 +39,7 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
             let _done = Done(done);
             for _ in 0..writes {
                 levels[DEPTH].stat_add(stat, 1);
-                levels[DEPTH].flush();
+                levels[DEPTH].inspect().flush();
             }
         });
         let mut looks = 0;
@@ -68,7 +67,7 @@ struct Tree {
     _runtime: Runtime,
     groups: Vec<Group>,
     /// One for each thread.
-    stats: Vec<Stat>,
+    stats: Vec<StatKey>,
 }
 
 impl Tree {
@@ -146,7 +145,7 @@ fn threads_past_their_end_read_what_they_wrote() {
                 });
                 std::thread::spawn(move || {
                     EARLIER.set(Some(earlier));
-                    later.tree.groups[0].stat_add(Stat::ANON, 1);
+                    later.tree.groups[0].stat_add(StatKey::ANON, 1);
                     LATER.set(Some(later));
                 })
             })
@@ -158,6 +157,6 @@ fn threads_past_their_end_read_what_they_wrote() {
         for &stat in &tree.stats {
             assert_eq!(exact.get(stat), 2 * 1_000 * (tree.groups.len() as i64 - 1));
         }
-        assert_eq!(exact.get(Stat::ANON), THREADS as i64);
+        assert_eq!(exact.get(StatKey::ANON), THREADS as i64);
     }
 }

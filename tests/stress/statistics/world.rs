@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
-use memcg::{Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Charge, Freshness, Group, Limits, Runtime, StatKey, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -39,9 +38,9 @@ pub(crate) struct Known {
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
     /// Goes up and down.
-    gauge: Stat,
+    gauge: StatKey,
     /// Only goes up.
-    pub(crate) grows: Stat,
+    pub(crate) grows: StatKey,
     stays: Vec<Known>,
     passing: Vec<Mutex<Option<Known>>>,
     all: Mutex<Vec<Arc<Truth>>>,
@@ -61,7 +60,7 @@ impl World {
         for number in 0..others {
             builder.stat(&format!("other{number}"), Unit::Events);
         }
-        let gauge = [Stat::ANON, builder.stat("gauge", Unit::Bytes)][rng.random_range(0..2)];
+        let gauge = [StatKey::ANON, builder.stat("gauge", Unit::Bytes)][rng.random_range(0..2)];
         let grows = builder.stat("grows", Unit::Events);
         let runtime = builder.build().expect("a configuration that holds");
         let root = Arc::new(Truth {
@@ -140,7 +139,7 @@ impl World {
         }
     }
 
-    fn add(&self, known: &Known, stat: Stat, delta: i64, add: impl FnOnce(i64)) {
+    fn add(&self, known: &Known, stat: StatKey, delta: i64, add: impl FnOnce(i64)) {
         add(delta);
         let truth = if stat == self.gauge {
             &known.truth.gauge
@@ -175,7 +174,7 @@ impl World {
         }
         let stale = rng.random_bool(0.3);
         if stale {
-            self.runtime.root().flush();
+            self.runtime.root().inspect().flush();
         }
         let mut held: Vec<Known> = self
             .passing

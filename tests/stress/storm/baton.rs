@@ -10,8 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
+use memcg::{Bytes, Charge, Group, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -131,7 +130,7 @@ impl Course {
         match result {
             Ok(charge) => Some(charge),
             // The limits that move leave no room, or the charge was not waited for.
-            Err(ChargeError::Limit(_) | ChargeError::TimedOut { .. }) => None,
+            Err(error) if error.is_over_limit() || error.is_timeout() => None,
             Err(other) => panic!("{other}"),
         }
     }
@@ -169,7 +168,7 @@ impl Course {
         assert!(verdict.is_ok(), "{verdict}");
         let root = self.runtime.root();
         root.memory().drain();
-        for group in root.descendants().chain([root]) {
+        for group in root.inspect().descendants().chain([root]) {
             assert_eq!(
                 (group.usage(), group.forced(), group.waiting_count()),
                 (0, 0, 0),
@@ -192,7 +191,7 @@ fn describe(root: &Group) -> String {
             group.waiting_count()
         )
     };
-    let rows: Vec<String> = root.descendants().map(row).collect();
+    let rows: Vec<String> = root.inspect().descendants().map(row).collect();
     format!("{}\n{}", root.snapshot(usize::MAX), rows.join("\n"))
 }
 

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, Group, Later, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{
+    Bytes, Charge, Group, Reclaim, ReclaimContext, ReclaimPriority, ReclaimPromise, Registration,
+};
 
 use super::lock;
 
@@ -20,7 +22,7 @@ pub(crate) enum Character {
 }
 
 /// Answers that are due.
-pub(crate) type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
+pub(crate) type Due = Arc<Mutex<Vec<(ReclaimPromise, Arc<Shelf>)>>>;
 
 /// The memory of a cache.
 pub(crate) struct Shelf {
@@ -56,7 +58,7 @@ struct Reclaimer {
 impl Reclaim for Reclaimer {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         if self.character == Character::Later {
-            lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
+            lock(&self.due).push((context.promise(), Arc::clone(&self.shelf)));
             return 0;
         }
         let nap = self
@@ -100,7 +102,7 @@ impl Cache {
             nap_max,
             naps,
         };
-        let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+        let registration = group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::NORMAL);
         Self {
             group: group.clone(),
             character,

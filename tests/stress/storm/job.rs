@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Cancel, Charge, Group, Registration};
+use memcg::{CancelInfo, Charge, Group, Registration};
 
 use super::lock;
 
@@ -79,7 +79,7 @@ impl Job {
             let stopped = Arc::clone(stopped);
             let calls = Arc::clone(calls);
             let id = group.id();
-            group.on_cancel(move |cancel: &Cancel| {
+            group.on_cancel(move |cancel: &CancelInfo| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
                 let asks = cancel.wanted() > 0;
                 assert!(

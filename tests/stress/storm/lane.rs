@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -153,10 +152,14 @@ impl<'a> Lane<'a> {
                 let root = world.runtime.root();
                 std::hint::black_box((
                     group.waiting_count(),
-                    group.high_delay(1 << 18),
+                    group.inspect().high_delay(1 << 18),
                     group.memory().effective_low(&root.memory()),
                 ));
-                std::hint::black_box((group.top(3), group.events(), group.events().local()));
+                std::hint::black_box((
+                    group.inspect().top(3),
+                    group.events(),
+                    group.events().local(),
+                ));
             }
         }
     }

@@ -120,7 +120,8 @@ fn end_of(
     after: Duration,
 ) -> End {
     match error {
-        ChargeError::Limit(refusal) => {
+        error if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             assert_eq!(
                 (refusal.requested(), refusal.requester()),
                 (bytes, &target.group),
@@ -128,7 +129,8 @@ fn end_of(
             );
             End::Refused
         }
-        ChargeError::WouldBlock(refusal) => {
+        error if error.is_would_block() => {
+            let refusal = error.over_limit().expect("a refusal");
             assert!(
                 matches!(attempt, Attempt::Try | Attempt::Undelayed),
                 "{attempt:?}: {error}"
@@ -140,7 +142,9 @@ fn end_of(
             );
             End::Refused
         }
-        ChargeError::TimedOut { refusal, waited } => {
+        error if error.is_timeout() => {
+            let refusal = error.over_limit().expect("a refusal");
+            let waited = error.waited().expect("it is the end of a wait");
             assert!(attempt.queues(), "{attempt:?}: {error}");
             assert_eq!(
                 (refusal.requested(), refusal.requester()),
@@ -151,18 +155,16 @@ fn end_of(
                 after >= attempt.time(),
                 "{attempt:?}: {error}, after {after:?}"
             );
-            assert!(*waited <= after, "{attempt:?}: {error}, after {after:?}");
+            assert!(waited <= after, "{attempt:?}: {error}, after {after:?}");
             End::TimedOut
         }
-        ChargeError::Offline { .. } => {
+        error if error.is_offline() => {
             assert!(target.group.is_offline(), "{attempt:?}: {error}");
             End::Offline
         }
-        ChargeError::Cancelled {
-            group, requested, ..
-        } => {
+        error if error.is_cancelled() => {
             assert_eq!(
-                (group, *requested),
+                (error.group(), error.requested()),
                 (&target.group, bytes),
                 "{attempt:?}: {error}"
             );

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::errors::LimitError;
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::figures::Events;
 use memcg::{Bytes, Event, Group, Limit, Limits, OomPolicy, Runtime};
 use rand::RngExt;
@@ -292,7 +291,7 @@ impl World {
             ..
         } = self;
         let root = runtime.root();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             assert_eq!(
                 group.waiting_count(),
                 0,
@@ -311,7 +310,7 @@ impl World {
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         root.memory().drain();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
         }
         let events = root.events();
@@ -335,7 +334,7 @@ impl World {
             (
                 root.usage(),
                 root.forced(),
-                root.descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
                 root.waiting_count()
             ),
             (0, 0, 0, 0)

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Stat};
+use memcg::{Bytes, Event, Freshness, Group, Limit, StatKey};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -146,7 +145,7 @@ fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
             (known.rows.load(Ordering::Relaxed), 0),
             "rows of {path}"
         );
-        let nodes = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let nodes = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
         let found = [nodes.get(NODES[0]), nodes.get(NODES[1]), nodes.unplaced()];
         assert_eq!(found, held.nodes.map(u64::cast_signed), "nodes of {path}");
         world.shared.tally.add(What::Unpaid, ledger.unpaid());
@@ -182,7 +181,7 @@ fn charge_all_room(
                 world.shared.tally.one(What::Probes);
                 return drop(charge);
             }
-            Err(ChargeError::Cancelled { .. }) => return,
+            Err(error) if error.is_cancelled() => return,
             Err(error) => assert!(
                 began.elapsed() < PATIENCE,
                 "{} are free: {error}",
@@ -218,7 +217,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
     add_events(&world);
     world.end_listeners();
     panics(&world);
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(
             (group.waiting_count(), group.live()),
             (0, 0),
@@ -253,7 +252,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
             root.usage(),
             root.live(),
             root.forced(),
-            root.descendants_in_excess()
+            root.inspect().descendants_in_excess()
         ),
         (0, 0, 0, 0)
     );

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use memcg::expert::{OomCandidate, OomOrder};
 use memcg::{
-    Cancel, ChargeError, Event, Group, Happened, Later, Priority, Reclaim, ReclaimCause,
-    ReclaimContext,
+    CancelInfo, Event, EventInfo, Group, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority,
+    ReclaimPromise,
 };
+use memcg::{OomCandidate, OomOrder};
 use memcg::{OomPolicy, Registration};
 
 use crate::known_group::KnownGroup;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     /// Foreign code frees under this gate. While the tree rests it is closed.
     pub(crate) gate: RwLock<()>,
     /// Promises that are due.
-    pub(crate) due: Mutex<Vec<(Later, Arc<KnownGroup>)>>,
+    pub(crate) due: Mutex<Vec<(ReclaimPromise, Arc<KnownGroup>)>>,
     /// Groups whose hook was called.
     pub(crate) stopped: Mutex<Vec<Arc<KnownGroup>>>,
     pub(crate) tally: Tally,
@@ -165,8 +165,8 @@ impl Reclaimer {
         let group = context.group();
         match group.charge(1 << 20) {
             Ok(charge) => drop(charge),
-            Err(ChargeError::InReclaim(_)) => self.shared.tally.one(What::InReclaim),
-            Err(ChargeError::Offline { .. } | ChargeError::Cancelled { .. }) => {}
+            Err(error) if error.is_in_reclaim() => self.shared.tally.one(What::InReclaim),
+            Err(error) if error.is_offline() || error.is_cancelled() => {}
             Err(other) => panic!("a charge inside reclaim: {other}"),
         }
         if !self.known.strict {
@@ -212,7 +212,7 @@ impl Reclaim for Reclaimer {
             }
             Character::Promises => {
                 add(&self.shared.due, || {
-                    (context.later(), Arc::clone(&self.known))
+                    (context.promise(), Arc::clone(&self.known))
                 });
                 0
             }
@@ -232,7 +232,7 @@ impl Reclaim for Reclaimer {
             Character::Panics => self.shared.panic(),
             Character::Promises | Character::Sleeps => {
                 add(&self.shared.due, || {
-                    (context.later(), Arc::clone(&self.known))
+                    (context.promise(), Arc::clone(&self.known))
                 });
             }
             Character::Honest => {
@@ -273,7 +273,7 @@ pub(crate) fn reclaimer(
         character,
         _end: end,
     };
-    group.register_reclaimer(Arc::new(reclaimer), Priority::new((draw >> 8) as u8))
+    group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::new((draw >> 8) as u8))
 }
 
 // === Hooks, listeners, orders ===
@@ -286,7 +286,7 @@ pub(crate) fn hook(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group)
         shared: Arc::clone(&shared),
         counts: true,
     });
-    group.on_cancel(move |cancel: &Cancel| {
+    group.on_cancel(move |cancel: &CancelInfo| {
         let _end = &end;
         let Some(_open) = shared.open() else { return };
         assert_eq!(cancel.group().id(), known.id, "the hook of another group");
@@ -311,7 +311,7 @@ pub(crate) fn listeners(shared: &Arc<Shared>, root: &Group) -> Vec<Registration>
             shared: Arc::clone(&shared),
             counts: true,
         });
-        root.on_event(event, move |happened: &Happened| {
+        root.on_event(event, move |happened: &EventInfo| {
             let _end = &end;
             if happened.event() == Event::PressureLevel {
                 shared.tally.add(What::Levels, happened.times());

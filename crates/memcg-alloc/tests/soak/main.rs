@@ -42,7 +42,6 @@ use std::time::{Duration, Instant};
 
 use foreign::Contained;
 use memcg::allocator::{charge_unowned_to, unowned_bytes};
-use memcg::expert::Inspect;
 use memcg::{Freshness, Limits, Runtime};
 use memcg_alloc::MemcgAlloc;
 use rand::rngs::SmallRng;
@@ -202,19 +201,23 @@ fn read(world: &World, rng: &mut SmallRng) {
         1 => drop(world.runtime.verify()),
         2 => drop(group.read(Freshness::Exact)),
         3 => drop(group.read(Freshness::Threshold)),
-        4 => drop(group.numa_stat(memcg::Stat::KERNEL, Freshness::Within(4_096))),
+        4 => drop(group.numa_stat(memcg::StatKey::KERNEL, Freshness::Within(4_096))),
         5 => assert!(group.peak_live() <= group.peak().max(group.live())),
         6 => drop((group.pressure(), group.pressure_level())),
-        7 => drop((group.ledger(), group.ledger_local(), group.live_local())),
-        8 => drop((group.incidents(), group.top(3))),
+        7 => drop((
+            group.ledger(),
+            group.inspect().ledger_local(),
+            group.inspect().live_local(),
+        )),
+        8 => drop((group.inspect().incidents(), group.inspect().top(3))),
         9 => drop((world.runtime.own_bytes(), world.runtime.pools())),
         10 => drop((
             group.limits(),
             group.effective_max(),
             group.headroom(),
-            group.soft(),
+            group.inspect().soft(),
         )),
-        _ => drop(group.flush_ratelimited()),
+        _ => drop(group.inspect().flush_ratelimited()),
     }
 }
 

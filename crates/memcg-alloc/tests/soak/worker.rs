@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
-use memcg::kmem::{Bound, NodeId, Placement};
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
+use memcg::CentralStock;
+use memcg::kmem::{NodeId, Placement, PrechargeBound};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, InGroup, OnFull, StatKey,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -79,12 +81,10 @@ impl<'a> Worker<'a> {
     fn ended<T>(&self, known: &KnownGroup, ended: Result<T, ChargeError>) -> Option<T> {
         let what = match &ended {
             Ok(_) => What::Admitted,
-            Err(
-                ChargeError::Limit(_) | ChargeError::WouldBlock(_) | ChargeError::NoRoom { .. },
-            ) => What::Refusals,
-            Err(ChargeError::TimedOut { .. }) => What::TimedOut,
-            Err(ChargeError::Cancelled { .. }) => What::Cancelled,
-            Err(ChargeError::Offline { .. }) => What::Offline,
+            Err(error) if error.is_over_limit() || error.is_would_block() => What::Refusals,
+            Err(error) if error.is_timeout() => What::TimedOut,
+            Err(error) if error.is_cancelled() => What::Cancelled,
+            Err(error) if error.is_offline() => What::Offline,
             Err(other) => panic!("{:?}: {other}", known.group()),
         };
         self.tally.one(what);
@@ -369,9 +369,7 @@ impl<'a> Worker<'a> {
         };
         match ended {
             Ok(()) => {}
-            Err(
-                ChargeError::Limit(_) | ChargeError::Cancelled { .. } | ChargeError::WouldBlock(_),
-            ) => {
+            Err(error) if !error.is_timeout() && !error.is_offline() => {
                 self.tally.one(What::Checkpoints);
             }
             Err(other) => panic!("a checkpoint in {}: {other}", group.path()),
@@ -391,7 +389,7 @@ impl<'a> Worker<'a> {
     fn account(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = self.bytes() / 4;
         let less = self.rng.random_range(0..=bytes);
-        let ended = group.precharge(Bound::from(Bytes(bytes)));
+        let ended = group.precharge(PrechargeBound::from(Bytes(bytes)));
         if let Some(precharge) = self.ended(known, ended) {
             let placement = self.placement(less);
             self.put(known, Holding::Kmem(precharge.account(&placement)));
@@ -444,12 +442,12 @@ impl<'a> Worker<'a> {
             known.add_rows(rows);
             self.tally.one(What::Rows);
         }
-        group.stat_add(Stat::WORKINGSET_REFAULT, 1);
+        group.stat_add(StatKey::WORKINGSET_REFAULT, 1);
     }
 
     fn charge_set(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let amounts = [
-            (Counter::MEMORY, self.bytes() / 8),
+            (CounterKey::MEMORY, self.bytes() / 8),
             (self.world.files, self.rng.random_range(0..4)),
         ];
         let ended = group.charge_set(&amounts);

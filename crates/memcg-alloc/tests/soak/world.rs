@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
-    Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
-    Stat, Unit,
+    Bytes, CounterKey, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
+    StatKey, Unit,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -34,9 +33,9 @@ pub(crate) struct World {
     /// Offline, and not empty when last looked at.
     pub(crate) gone: Mutex<Vec<Arc<KnownGroup>>>,
     names: AtomicU64,
-    pub(crate) rows: Stat,
-    pub(crate) files: Counter,
-    pub(crate) near: Counter,
+    pub(crate) rows: StatKey,
+    pub(crate) files: CounterKey,
+    pub(crate) near: CounterKey,
     listeners: Vec<Registration>,
 }
 

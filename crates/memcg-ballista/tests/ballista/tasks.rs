@@ -6,10 +6,9 @@ use std::time::Duration;
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::prelude::SessionContext;
-use memcg::expert::Inspect;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_ballista::GroupEngine;
-use memcg_datafusion::{GroupPool, PoolConfig, Queue};
+use memcg_datafusion::{GroupPool, PoolConfig, QueryQueue};
 use tokio::sync::mpsc;
 
 use crate::data::{
@@ -165,7 +164,7 @@ async fn a_stage_that_fits_alone_is_not_failed() {
     const JOIN: &str = "SELECT a.id, b.text FROM rows a JOIN rows b ON a.text = b.text";
     let runtime = runtime(64 * MIB);
     let [heavy] = tenants(&runtime, [("heavy", limit(8 * MIB))]);
-    let queue = Queue::new(3, Duration::from_secs(3_600));
+    let queue = QueryQueue::new(3, Duration::from_secs(3_600));
     let session = session_of("heavy");
     session.register_table("rows", rows(30)).unwrap();
     session

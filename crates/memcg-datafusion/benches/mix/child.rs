@@ -17,7 +17,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use memcg::{Bytes, Group, Limits, Runtime};
-use memcg_datafusion::{InGroupSession, PoolConfig, QuerySession, Queue};
+use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue, QuerySession};
 
 use crate::kinds::{KINDS, sql, tables};
 
@@ -28,7 +28,7 @@ pub(crate) enum Pool {
     Plain,
     Demand,
     Reserve,
-    Queue,
+    QueryQueue,
 }
 
 /// Settings of a run of the mix.
@@ -100,7 +100,7 @@ fn batch_rows(limit: u64) -> u64 {
 }
 
 impl Memory {
-    fn new(mix: &Mix, queue: &Queue) -> std::result::Result<Memory, Box<dyn Error>> {
+    fn new(mix: &Mix, queue: &QueryQueue) -> std::result::Result<Memory, Box<dyn Error>> {
         let bytes = usize::try_from(mix.limit)?;
         let demand = PoolConfig::new().spill_on_demand();
         let config = match mix.pool {
@@ -222,7 +222,7 @@ fn shuffled(count: usize, seed: u64) -> Vec<usize> {
 /// Prints a line for each query, and one for the whole mix.
 pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let tables = tables(mix.rows, batch_rows(mix.limit), PARTITIONS)?;
-    let queue = Queue::new(ATTEMPTS, PATIENCE);
+    let queue = QueryQueue::new(ATTEMPTS, PATIENCE);
     let memory = Memory::new(mix, &queue)?;
     let base = memory.base(&tables, mix.limit)?;
     let most = Arc::new(AtomicU64::new(0));

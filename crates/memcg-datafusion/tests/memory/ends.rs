@@ -10,7 +10,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use futures::StreamExt;
 use memcg::allocator::Owner; // what an allocator does
 use memcg::{Limits, OomPolicy};
-use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig};
+use memcg_datafusion::{EndReason, EndedError, GroupPool, InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session, unspillable};
 
@@ -45,7 +45,7 @@ async fn a_victim_on_a_current_thread_runtime() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let error = sorts.await.unwrap().unwrap_err();
-    let ended = Ended::of(&error).unwrap_or_else(|| panic!("{error}"));
+    let ended = EndedError::of(&error).unwrap_or_else(|| panic!("{error}"));
     assert_eq!(
         (ended.path(), ended.reason()),
         ("/acme/1", EndReason::Cancelled)
@@ -85,7 +85,7 @@ async fn a_session_that_goes_ends_its_query() {
     drop(query);
     let error = reads.await.unwrap();
     assert_eq!(
-        Ended::of(&error).map(Ended::reason),
+        EndedError::of(&error).map(EndedError::reason),
         Some(EndReason::Offline),
         "{error}"
     );
@@ -159,7 +159,7 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
     for stream in &mut streams {
         match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(Err(error))) => assert_eq!(
-                Ended::of(&error).map(Ended::reason),
+                EndedError::of(&error).map(EndedError::reason),
                 Some(EndReason::Offline)
             ),
             other => panic!("{other:?}"),

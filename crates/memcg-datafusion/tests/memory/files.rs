@@ -3,7 +3,7 @@
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
-use memcg::{Counter, Group, Limits, Runtime};
+use memcg::{CounterKey, Group, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, limit, session_of};
@@ -13,7 +13,7 @@ const SORT: &str = "SELECT text FROM rows ORDER BY text";
 const MAX: u64 = 3 * MIB;
 
 /// A runtime with a counter for spill files, which no thread charges in advance.
-fn runtime() -> (Runtime, Counter) {
+fn runtime() -> (Runtime, CounterKey) {
     let mut builder = Runtime::builder().audit(true);
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
@@ -21,7 +21,7 @@ fn runtime() -> (Runtime, Counter) {
     (runtime, spill)
 }
 
-fn live(group: &Group, counter: Counter) -> u64 {
+fn live(group: &Group, counter: CounterKey) -> u64 {
     group.counter(counter).unwrap().live()
 }
 

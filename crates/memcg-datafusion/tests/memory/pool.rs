@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use memcg::expert::FixedBatch as _;
 use memcg::{Bytes, Limits, Runtime};
-use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
+use memcg_datafusion::{EndReason, EndedError, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -481,7 +480,7 @@ fn a_group_that_is_offline_ends() {
     sorter.try_grow(100).unwrap();
     drop(query);
     let error = sorter.try_grow(1).unwrap_err();
-    let ended = Ended::of(&error).expect("typed");
+    let ended = EndedError::of(&error).expect("typed");
     assert_eq!(
         (ended.path(), ended.reason()),
         ("/acme/17", EndReason::Offline)

@@ -13,7 +13,9 @@ use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use memcg::{Group, Limits, Runtime};
-use memcg_datafusion::{EndReason, Ended, InGroupSession, PoolConfig, QuerySession, Queue};
+use memcg_datafusion::{
+    EndReason, EndedError, InGroupSession, PoolConfig, QueryQueue, QuerySession,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -37,7 +39,7 @@ struct Held {
     runtime: Runtime,
     acme: Group,
     session: SessionContext,
-    queue: Queue,
+    queue: QueryQueue,
     config: PoolConfig,
     holder: QuerySession,
     first: Option<(Rows, mpsc::Sender<RecordBatch>)>,
@@ -48,7 +50,7 @@ async fn held(attempts: u32, patience: Duration) -> Held {
     let session = session_of(1, 30);
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
-    let queue = Queue::new(attempts, patience);
+    let queue = QueryQueue::new(attempts, patience);
     let config = PoolConfig::new().queue(&queue);
     let feed = fed(&session, "fed");
     let holder = session
@@ -212,7 +214,7 @@ async fn what_does_not_fit_alone_is_refused() {
     let session = session_of(1, 200);
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
-    let queue = Queue::new(3, LONG);
+    let queue = QueryQueue::new(3, LONG);
     let query = session
         .for_query(&acme, 17, Limits::new(), &PoolConfig::new().queue(&queue))
         .unwrap();
@@ -237,7 +239,7 @@ async fn alone_a_growth_waits_for_memory_of_its_own() {
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let config = PoolConfig::new()
         .patience(Duration::from_secs(1))
-        .queue(&Queue::new(3, LONG));
+        .queue(&QueryQueue::new(3, LONG));
     let query = session
         .for_query(&acme, 17, Limits::new(), &config)
         .unwrap();
@@ -295,7 +297,7 @@ async fn a_query_leaves_the_line() {
     drop(second);
     let error = ended.await.unwrap().unwrap_err();
     assert_eq!(
-        Ended::of(&error).map(Ended::reason),
+        EndedError::of(&error).map(EndedError::reason),
         Some(EndReason::Offline),
         "{error}"
     );

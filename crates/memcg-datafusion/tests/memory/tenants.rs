@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use memcg::{Limit, Limits, Runtime};
-use memcg_datafusion::{Ended, InGroupSession, PoolConfig};
+use memcg_datafusion::{EndedError, InGroupSession, PoolConfig};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -71,7 +71,7 @@ async fn a_hundred_queries_add_up() {
                 }
                 Err(error) => {
                     let line = error.to_string();
-                    let is_ours = Ended::of(&error).is_some()
+                    let is_ours = EndedError::of(&error).is_some()
                         || line.contains(&format!("for {path}/{number}"));
                     assert!(is_ours || line.contains("to go on, spill"), "{line}");
                 }

@@ -29,7 +29,7 @@ static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
 /// byte.
 ///
 /// ```
-/// use memcg::{Runtime, Stat};
+/// use memcg::{Runtime, StatKey};
 /// use memcg_kmem::{PerCpuAllocator, PerCpuShape};
 /// use std::alloc::Layout;
 ///
@@ -40,7 +40,7 @@ static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
 /// let data = 800 * runtime.topology().processor_count() as u64;
 /// let words = 800;
 /// assert_eq!((counters.charged(), root.live()), (data + words, data + words));
-/// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
+/// assert_eq!(root.numa_stat(StatKey::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl PerCpuAllocator {
     /// it on a thread for blocking work.
     ///
     /// Charges the copies of the layout, each rounded up to granules, and their words of metadata.
-    /// Accounts them as [`Stat::PERCPU`](memcg::Stat::PERCPU) to the nodes where they lie, split
+    /// Accounts them as [`StatKey::PERCPU`](memcg::StatKey::PERCPU) to the nodes where they lie, split
     /// where a page ends. That costs a few additions for each page of the layout and each node, for
     /// any number of processors.
     ///

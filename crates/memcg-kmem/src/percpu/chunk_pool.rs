@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use memcg::kmem::{Kmem, NodeId, NodeOf, Placement, Precharge};
-use memcg::{Bytes, Group, Stat};
+use memcg::{Bytes, Group, StatKey};
 
 use super::chunk::Chunk;
 use super::page_nodes::{Addresses, FoundCopies, NodeSums};
@@ -73,7 +73,7 @@ impl ChunkPool {
                 self.take_accounted(
                     granules,
                     align,
-                    precharge.account_as(Stat::PERCPU, &placement),
+                    precharge.account_as(StatKey::PERCPU, &placement),
                 )
             }
             None => self.take_then_account(granules, align, precharge),
@@ -129,7 +129,7 @@ impl ChunkPool {
             drop(chunks);
             self.add_chunk()?;
         };
-        let kmem = precharge.account_as(Stat::PERCPU, &sums.placement(&self.plan.topology));
+        let kmem = precharge.account_as(StatKey::PERCPU, &sums.placement(&self.plan.topology));
         let account = ObjectAccount {
             kmem,
             at: taken.at,

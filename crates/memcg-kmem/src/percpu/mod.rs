@@ -47,7 +47,7 @@ use crate::sync::processor;
 /// lock, or made of them.
 ///
 /// ```
-/// use memcg::{Runtime, Stat};
+/// use memcg::{Runtime, StatKey};
 /// use memcg_kmem::PerCpu;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
@@ -60,7 +60,7 @@ use crate::sync::processor;
 ///     }
 /// });
 /// assert_eq!(hits.iter().map(|copy| copy.load(Ordering::Relaxed)).sum::<u64>(), 4);
-/// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, hits.bytes().charged());
+/// assert_eq!(root.numa_stat(StatKey::PERCPU, memcg::Freshness::Exact).sum() as u64, hits.bytes().charged());
 /// assert_eq!(hits.bytes().group().as_ref(), Some(&root));
 /// drop(hits);
 /// assert_eq!(root.live(), 0);

@@ -37,8 +37,8 @@ use crate::sync::Mutex;
 use crate::sync::{Arc, model_failed};
 use memcg::Bytes;
 use memcg::Group;
-use memcg::Stat;
-use memcg::kmem::Bound;
+use memcg::StatKey;
+use memcg::kmem::PrechargeBound;
 use memcg::kmem::{NodeId, Topology};
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
@@ -47,7 +47,7 @@ use memcg::kmem::{NodeId, Topology};
 /// a system call or four.
 ///
 /// ```
-/// use memcg::{Limits, Runtime, Stat};
+/// use memcg::{Limits, Runtime, StatKey};
 /// use memcg::kmem::{NodeId, OneNode};
 /// use memcg_kmem::KmemSlab;
 ///
@@ -58,7 +58,7 @@ use memcg::kmem::{NodeId, Topology};
 /// let mine = slab.insert(&one, [1; 4])?;
 /// let yours = slab.insert(&other, [2; 4])?; // in the same page
 /// assert_eq!((one.live(), other.live(), slab.page_count()), (slab.object_bytes(), slab.object_bytes(), 1));
-/// assert_eq!(one.numa_stat(Stat::SLAB, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, slab.object_bytes());
+/// assert_eq!(one.numa_stat(StatKey::SLAB, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, slab.object_bytes());
 /// std::thread::spawn(move || drop(mine)).join().unwrap();
 /// assert_eq!((one.live(), yours[0]), (0, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -207,8 +207,9 @@ impl<T> KmemSlab<T> {
             });
         }
         let precharge =
-            group.precharge(Bound::from(Bytes(shared.layout.object)).within(&[node]))?;
-        let account = |lies| precharge.account_as(Stat::SLAB, &placed(lies, shared.layout.object));
+            group.precharge(PrechargeBound::from(Bytes(shared.layout.object)).within(&[node]))?;
+        let account =
+            |lies| precharge.account_as(StatKey::SLAB, &placed(lies, shared.layout.object));
         if topology.is_one_node() {
             // With one node it is known where the page will lie, and it never moves.
             return Ok(shared.find(asked, SlotWord::of(account(Some(node))))?.0);

@@ -37,7 +37,7 @@ pub(super) mod compact;
 
 use std::fmt;
 
-use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
+use memcg::kmem::{Kmem, NodeId, Placement, PrechargeBound, Topology};
 use memcg::{Bytes, Group};
 use smallvec::SmallVec;
 
@@ -54,12 +54,12 @@ const EMPTY_MAX: u32 = 1;
 /// behind keys.
 ///
 /// Each string is charged to its group for what it takes of its page, and accounted as
-/// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the node of that page. A removal leaves a hole;
+/// [`StatKey::KERNEL`](memcg::StatKey::KERNEL) to the node of that page. A removal leaves a hole;
 /// [`compact`](Self::compact) moves what is left into fewer pages, and the accounts with it. No
 /// group pays for the table behind the keys, nor for the empty part of a page.
 ///
 /// ```
-/// use memcg::{Runtime, Stat};
+/// use memcg::{Runtime, StatKey};
 /// use memcg::kmem::{NodeId, OneNode};
 /// use memcg_kmem::KmemStore;
 ///
@@ -68,7 +68,7 @@ const EMPTY_MAX: u32 = 1;
 /// let store = KmemStore::new_in(&root);
 /// let key = store.insert(&root, b"compressed")?;
 /// assert_eq!(store.get(key, <[u8]>::to_vec).as_deref(), Some(&b"compressed"[..]));
-/// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, KmemStore::object_bytes(10));
+/// assert_eq!(root.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, KmemStore::object_bytes(10));
 /// assert!(store.remove(key));
 /// assert_eq!((store.get(key, |_| ()), store.len(), root.live()), (None, 0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -181,7 +181,7 @@ impl KmemStore {
         }
         let (asked, node) = place_of(Topology::of(group), node);
         let object = taken(bytes.len()) as u64;
-        let precharge = group.precharge(Bound::from(Bytes(object)).within(&[node]))?;
+        let precharge = group.precharge(PrechargeBound::from(Bytes(object)).within(&[node]))?;
         let Reserved {
             entry,
             generation,

@@ -3,7 +3,7 @@
 //! meanwhile neither loses the account nor takes it twice.
 
 use memcg::kmem::NodeId;
-use memcg::{Freshness, Group, Stat};
+use memcg::{Freshness, Group, StatKey};
 
 use super::common::{Everything, machine};
 use super::schedules::{beside, model, race, yield_now};
@@ -20,7 +20,7 @@ fn two_pages(nodes: &Everything, root: &Group) -> (Arc<KmemStore>, StoreKey) {
     (store, key)
 }
 
-fn on(group: &Group, stat: Stat) -> [i64; 2] {
+fn on(group: &Group, stat: StatKey) -> [i64; 2] {
     let stats = group.numa_stat(stat, Freshness::Exact);
     [0, 1].map(|node| stats.get(NodeId::new(node)))
 }
@@ -35,10 +35,10 @@ fn loom_slab_move_vs_drop() {
         let object = slab.insert(&root, 7_u64).unwrap();
         nodes.lies_on(1);
         race(object, drop, || slab.relocate());
-        assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
+        assert_eq!((root.live(), on(&root, StatKey::SLAB)), (0, [0, 0]));
         let next = slab.insert(&root, 8).unwrap();
         assert_eq!(
-            on(&root, Stat::SLAB),
+            on(&root, StatKey::SLAB),
             [0, slab.object_bytes() as i64],
             "its slot is free"
         );
@@ -62,9 +62,12 @@ fn loom_slab_move_vs_insert() {
             || slab.relocate(),
         )
         .0;
-        assert_eq!(on(&root, Stat::SLAB), [0, 2 * slab.object_bytes() as i64]);
+        assert_eq!(
+            on(&root, StatKey::SLAB),
+            [0, 2 * slab.object_bytes() as i64]
+        );
         drop((first, second));
-        assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
+        assert_eq!((root.live(), on(&root, StatKey::SLAB)), (0, [0, 0]));
     });
 }
 
@@ -83,7 +86,7 @@ fn loom_store_compact_vs_remove() {
         );
         let left = KmemStore::object_bytes(64);
         assert_eq!(
-            (store.len(), root.live(), on(&root, Stat::KERNEL)),
+            (store.len(), root.live(), on(&root, StatKey::KERNEL)),
             (1, left, [0, left as i64])
         );
     });
@@ -114,7 +117,7 @@ fn loom_store_compact_vs_read() {
         assert_eq!(reads.join().unwrap(), Some(()));
         assert_eq!(store.get(key, <[u8]>::to_vec), Some(vec![1; 8]));
         assert_eq!(
-            on(&root, Stat::KERNEL).iter().sum::<i64>() as u64,
+            on(&root, StatKey::KERNEL).iter().sum::<i64>() as u64,
             root.live()
         );
     });

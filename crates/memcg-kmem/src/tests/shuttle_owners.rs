@@ -2,14 +2,14 @@
 //! objects.
 
 use memcg::kmem::NodeId;
-use memcg::{Freshness, Group, Limits, Stat};
+use memcg::{Freshness, Group, Limits, StatKey};
 
 use super::common::{assert_adds_up, end, machine};
 use super::shuttle::{Threads, check};
 use crate::sync::Arc;
 use crate::{KmemSlab, KmemStore};
 
-fn sum(group: &Group, stat: Stat) -> i64 {
+fn sum(group: &Group, stat: StatKey) -> i64 {
     let stats = group.numa_stat(stat, Freshness::Exact);
     (0..2).map(|node| stats.get(NodeId::new(node))).sum()
 }
@@ -39,7 +39,7 @@ fn shuttle_objects_of_a_slab() {
             moves.relocate();
         });
         threads.join();
-        assert_eq!((root.live(), sum(&root, Stat::SLAB)), (0, 0));
+        assert_eq!((root.live(), sum(&root, StatKey::SLAB)), (0, 0));
         assert_eq!(runtime.dying_count(), 0);
         assert_adds_up(&runtime);
     });
@@ -71,7 +71,7 @@ fn shuttle_strings_of_a_store() {
         });
         threads.join();
         assert_eq!(
-            (store.len(), root.live(), sum(&root, Stat::KERNEL)),
+            (store.len(), root.live(), sum(&root, StatKey::KERNEL)),
             (0, 0, 0)
         );
         assert_adds_up(&runtime);

@@ -34,27 +34,27 @@ use crate::nodes::placed;
 use crate::sync::Arc;
 
 /// A vector in pages of its own: charged to a group for its capacity, and accounted as
-/// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the nodes where the pages lie.
+/// [`StatKey::KERNEL`](memcg::StatKey::KERNEL) to the nodes where the pages lie.
 ///
 /// Methods that allocate return an error instead of a panic ([`push`](Self::push),
 /// [`reserve`](Self::reserve)). The elements are a slice. A push costs a comparison more
 /// than a `Vec`'s, and a system call for each 64 pages where the runtime has several nodes.
 ///
 /// ```
-/// use memcg::Stat;
+/// use memcg::StatKey;
 /// use memcg::kmem::{NodeId, OneNode};
 /// use memcg_kmem::KmemVec;
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
 /// let root = runtime.root();
 /// let mut rows = KmemVec::<u64>::with_capacity_in(1_000, &root)?;
-/// assert_eq!((root.live(), root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).unplaced()), (8_192, 8_192));
+/// assert_eq!((root.live(), root.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).unplaced()), (8_192, 8_192));
 /// for row in 0..600 {
 ///     rows.push(row)?;
 /// }
 /// rows.settle();
 /// assert_eq!((rows.len(), rows.iter().sum::<u64>()), (600, 179_700));
-/// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 8_192); // both pages are touched
+/// assert_eq!(root.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 8_192); // both pages are touched
 /// drop(rows);
 /// assert_eq!(root.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

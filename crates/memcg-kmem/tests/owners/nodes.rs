@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::kmem::{NodeId, NodeOf, PageNode};
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, StatKey};
 use memcg_kmem::KmemVec;
 
 /// Bytes of the system's page.
@@ -133,13 +133,13 @@ pub(crate) fn runtime(count: usize, nodes: &Arc<Nodes>) -> Runtime {
 }
 
 /// Bytes of a group alone, by node.
-pub(crate) fn local(group: &Group, stat: Stat) -> Vec<i64> {
+pub(crate) fn local(group: &Group, stat: StatKey) -> Vec<i64> {
     let stats = group.numa_stat(stat, Freshness::Exact);
     stats.iter().map(|(node, _)| stats.local(node)).collect()
 }
 
 /// Of its subtree.
-pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
+pub(crate) fn on(group: &Group, stat: StatKey) -> Vec<i64> {
     group
         .numa_stat(stat, Freshness::Exact)
         .iter()
@@ -148,7 +148,7 @@ pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
 }
 
 /// Nothing of it is left anywhere.
-pub(crate) fn assert_clean(group: &Group, stat: Stat) {
+pub(crate) fn assert_clean(group: &Group, stat: StatKey) {
     let stats = group.numa_stat(stat, Freshness::Exact);
     assert_eq!(group.live(), 0);
     assert!(stats.iter().all(|(_, bytes)| bytes == 0), "{stats}");

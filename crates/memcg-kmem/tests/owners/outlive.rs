@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use memcg::kmem::{NodeId, OneNode};
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemSlab, KmemStore, KmemVec, PerCpu, StoreKey};
 
 struct Held {
@@ -92,7 +92,7 @@ fn what_is_held_goes_back_after_its_group_runtime_and_thread() {
         drop(group);
         let left = root.read(Freshness::Exact);
         assert_eq!(
-            [Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)),
+            [StatKey::SLAB, StatKey::KERNEL, StatKey::PERCPU].map(|stat| left.get(stat)),
             [0; 3]
         );
     }

@@ -1,6 +1,6 @@
 //! `test_kmem.c` of the kernel's self-tests, where it is about memory for each processor.
 
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::PerCpu;
 
 /// `test_percpu_basic`: a tree of 1,000 groups, for each of which its parent has copies for each
@@ -20,7 +20,7 @@ fn test_percpu_basic() {
             (child, PerCpu::new_in(&parent).expect("memory"))
         })
         .collect();
-    let percpu = || parent.read(Freshness::Exact).get(Stat::PERCPU) as u64;
+    let percpu = || parent.read(Freshness::Exact).get(StatKey::PERCPU) as u64;
     let charged: u64 = children
         .iter()
         .map(|(_, copies)| copies.bytes().charged())

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{ChargeError, Group, Limit, Limits, Runtime, Stat};
+use memcg::{Group, Limit, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 fn groups(runtime: &Runtime, count: usize) -> Vec<Group> {
     (0..count)
@@ -255,7 +255,7 @@ fn refused_values_come_back() {
         .collect();
     let refused = slab.insert(&tenant, "fourth".to_owned()).unwrap_err();
     assert!(
-        matches!(refused.error(), KmemError::Charge(ChargeError::Limit(_))),
+        matches!(refused.error(), KmemError::Charge(error) if error.is_over_limit()),
         "{refused}"
     );
     assert_eq!(
@@ -268,7 +268,7 @@ fn refused_values_come_back() {
         .unwrap_err()
         .into_parts();
     assert!(
-        matches!(error, KmemError::Charge(ChargeError::OtherRuntime { .. })),
+        matches!(&error, KmemError::Charge(error) if error.is_other_runtime()),
         "{error}"
     );
     assert_eq!((value.as_str(), elsewhere.root().live()), ("foreign", 0));

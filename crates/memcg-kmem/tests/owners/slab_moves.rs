@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{Freshness, Limits, Stat};
+use memcg::{Freshness, Limits, StatKey};
 use memcg_kmem::{KmemBox, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, runtime};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 #[test]
 fn accounts_follow_their_pages() {

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use memcg::kmem::PageNode;
-use memcg::{Freshness, Group, Limits, Stat};
+use memcg::{Freshness, Group, Limits, StatKey};
 use memcg_kmem::{KmemStore, StoreKey};
 use proptest::prelude::*;
 
 use super::nodes::{Next, Nodes, assert_clean, node, on, runtime};
 
-const STAT: Stat = Stat::KERNEL;
+const STAT: StatKey = StatKey::KERNEL;
 const NODES: usize = 3;
 
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemStore, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::KERNEL;
+const STAT: StatKey = StatKey::KERNEL;
 
 /// Fills the rest of a page that was asked for on a node.
 fn fill(store: &KmemStore, group: &Group, number: usize, len: usize) -> StoreKey {

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use memcg::{ChargeError, Freshness, Limits, Runtime, Stat};
+use memcg::{Freshness, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
@@ -47,10 +47,7 @@ fn a_group_goes_offline_while_it_allocates() {
                 });
                 vec.settle();
                 assert!(
-                    matches!(
-                        refused,
-                        Some(KmemError::Charge(ChargeError::Offline { .. }))
-                    ),
+                    matches!(&refused, Some(KmemError::Charge(error)) if error.is_offline()),
                     "{refused:?}"
                 );
                 (objects, keys, vec)
@@ -70,8 +67,8 @@ fn a_group_goes_offline_while_it_allocates() {
             + keys.len() as u64 * KmemStore::object_bytes(700)
             + vec.capacity() as u64;
         assert_eq!(tenant.live(), charged);
-        let accounted = parent.numa_stat(Stat::SLAB, Freshness::Exact).sum()
-            + parent.numa_stat(Stat::KERNEL, Freshness::Exact).sum();
+        let accounted = parent.numa_stat(StatKey::SLAB, Freshness::Exact).sum()
+            + parent.numa_stat(StatKey::KERNEL, Freshness::Exact).sum();
         // With the parent offline as well some may be accounted above it.
         let holds = if round % 3 == 0 {
             accounted <= charged as i64
@@ -94,7 +91,7 @@ fn a_group_goes_offline_while_it_allocates() {
     }
     // Strings of which no thread has the keys.
     drop((slab, store));
-    for stat in [Stat::SLAB, Stat::KERNEL] {
+    for stat in [StatKey::SLAB, StatKey::KERNEL] {
         assert_clean(&root, stat);
     }
 }
@@ -124,19 +121,22 @@ fn real_pages_lie_somewhere() {
             (100 * page()) as u64,
             "only what is touched lies somewhere"
         );
-        assert_eq!(root.numa_stat(Stat::SLAB, Freshness::Exact).unplaced(), 0);
+        assert_eq!(
+            root.numa_stat(StatKey::SLAB, Freshness::Exact).unplaced(),
+            0
+        );
         assert_eq!(store.placement().unplaced(), 0);
     }
     slab.relocate();
     store.relocate();
     vec.relocate();
     assert_eq!(
-        root.numa_stat(Stat::SLAB, Freshness::Exact).sum()
-            + root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+        root.numa_stat(StatKey::SLAB, Freshness::Exact).sum()
+            + root.numa_stat(StatKey::KERNEL, Freshness::Exact).sum(),
         root.live() as i64
     );
     drop((vec, objects, keys, store));
-    for stat in [Stat::SLAB, Stat::KERNEL] {
+    for stat in [StatKey::SLAB, StatKey::KERNEL] {
         assert_clean(&root, stat);
     }
 }

@@ -1,7 +1,6 @@
 //! Lines of answers, each within its bounds.
 
 use memcg::Runtime;
-use memcg::expert::Inspect as _;
 use serde::Serialize;
 
 use super::ANSWER_MAX;
@@ -37,7 +36,7 @@ pub(super) fn incidents(runtime: &Runtime, path: &str, most: usize) -> Vec<u8> {
     let Some(group) = runtime.group(path) else {
         return error(format!("no group {path}"));
     };
-    let mut incidents = group.incidents();
+    let mut incidents = group.inspect().incidents();
     let last = incidents.split_off(incidents.len().saturating_sub(most));
     line(&Answer::Ok(
         last.into_iter().map(Incident::from).collect::<Vec<_>>(),

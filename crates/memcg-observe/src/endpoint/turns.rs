@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::files::File;
+use crate::files::GroupFile;
 use crate::protocol::Question;
 
 /// After so long the thread looks for new questions.
@@ -36,7 +36,7 @@ impl Asked {
 
     pub(super) fn kind(&self) -> Kind {
         match &self.question {
-            Ok(Question::Get { file, .. }) => Kind::Get(File::named(file)),
+            Ok(Question::Get { file, .. }) => Kind::Get(GroupFile::named(file)),
             Ok(Question::Rows { depth, top, .. }) => {
                 Kind::Rows(depth.saturating_mul(*top).checked_ilog2().unwrap_or(0))
             }
@@ -52,7 +52,7 @@ impl Asked {
 /// Questions that cost about the same in one service. There are few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    Get(Option<File>),
+    Get(Option<GroupFile>),
     /// By the order of magnitude of what is asked for.
     Rows(u32),
     Incidents(u32),
@@ -96,7 +96,7 @@ mod tests {
     fn kinds_of_questions() {
         assert_eq!(
             kind(r#"{"get":{"path":"/","file":"memory.max"}}"#),
-            Kind::Get(Some(File::Max))
+            Kind::Get(Some(GroupFile::Max))
         );
         assert_eq!(kind(r#"{"get":{"path":"/a","file":"x"}}"#), Kind::Get(None));
         assert_eq!(kind(r#"{"rows":{"path":"/"}}"#), Kind::Rows(0));

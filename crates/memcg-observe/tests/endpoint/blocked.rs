@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{Bytes, Limits, Priority, Reclaim, ReclaimContext};
+use memcg::{Bytes, Limits, Reclaim, ReclaimContext, ReclaimPriority};
 use serde_json::{Value, json};
 
 use crate::Service;
@@ -49,7 +49,7 @@ fn a_limit_that_takes_long() {
             begun,
             go: Mutex::new(go),
         }),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     // Dropped before the registration, which waits for the reclaimer.
     let goes = goes;

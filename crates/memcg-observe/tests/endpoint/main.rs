@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memcg::{Bytes, Limits, Runtime};
-use memcg_observe::{Endpoint, Serving, serve};
+use memcg_observe::{Endpoint, EndpointGuard, serve};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -31,7 +31,7 @@ const KEPT: usize = 1 << 20;
 
 struct Service {
     runtime: Runtime,
-    serving: Serving,
+    serving: EndpointGuard,
     folder: TempDir,
 }
 

@@ -26,9 +26,11 @@ pub enum SendError<T> {
     /// The receiver has closed the channel, or is gone.
     #[error("the channel is closed")]
     Closed(T),
-    /// The group has refused the message's bytes: [`ChargeError::Limit`] where they could never
-    /// fit, or where the call does not wait; [`ChargeError::TimedOut`] where it has waited in vain;
-    /// [`ChargeError::Offline`].
+    /// The group has refused the message's bytes:
+    /// [`ChargeErrorKind::OverLimit`](memcg::ChargeErrorKind::OverLimit) where they could never
+    /// fit, or where the call does not wait;
+    /// [`ChargeErrorKind::TimedOut`](memcg::ChargeErrorKind::TimedOut) where it has waited in vain;
+    /// [`ChargeErrorKind::Offline`](memcg::ChargeErrorKind::Offline).
     #[error("{1}")]
     Refused(T, #[source] ChargeError),
 }

@@ -6,8 +6,8 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use memcg::CentralStock;
 use memcg::Charged;
-use memcg::expert::CentralStock;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::queue::QueueReceiver;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
-use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
+use memcg::CentralStock;
+use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -112,7 +112,8 @@ impl<T> Sender<T> {
 
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the
     /// channel holds, and its [`set_max`](Group::set_max) moves the bound. A producer that sheds
-    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load:
+    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load while
+    /// the queue is below the threshold, and finds an empty queue normal:
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel, Runtime};
@@ -193,7 +194,7 @@ impl<T> Sender<T> {
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
         self.stock
             .charge_if_room(bytes)
-            .map_or_else(|| self.group().charge_with(bytes, OnFull::Now), Ok)
+            .map_or_else(|| self.group().try_charge(bytes), Ok)
     }
 
     /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or
@@ -233,13 +234,9 @@ impl<T> Sender<T> {
             }
         };
         charged.map_err(|refused| match refused {
-            SendError::Refused((), ChargeError::TimedOut { refusal, .. }) => SendError::Refused(
-                (),
-                ChargeError::TimedOut {
-                    refusal,
-                    waited: begun.elapsed(),
-                },
-            ),
+            SendError::Refused((), error) => {
+                SendError::Refused((), error.with_waited(begun.elapsed()))
+            }
             refused => refused,
         })
     }
@@ -346,8 +343,8 @@ impl<T: Weigh> Sender<T> {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::Refused`] with [`ChargeError::TimedOut`] after
-    /// `time`.
+    /// As [`send`](Self::send), and [`SendError::Refused`] with
+    /// [`ChargeErrorKind::TimedOut`](memcg::ChargeErrorKind::TimedOut) after `time`.
     ///
     /// # Panics
     ///
@@ -365,14 +362,14 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(Charged::new(message, charge))
     }
 
-    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and
-    /// is not delayed above a high. Wakers of charges in line may run on this thread, as after any
-    /// charge.
+    /// Sends a message where its bytes fit at once, and never blocks: it waits for no room, calls
+    /// no reclaimer, and is not delayed above a high. It is not refused beside unused credit. The
+    /// receiver's waker runs on this thread.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send); [`SendError::Refused`] where the bytes do not fit now, as
-    /// [`OnFull::Now`] says it.
+    /// [`Group::try_charge`] says it.
     pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
         if self.is_closed() {
             return Err(SendError::Closed(message));

@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::expert::{CentralStock, QueuePlace};
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;
@@ -300,7 +300,9 @@ impl Waiters {
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
-            Err(refusal @ ChargeError::Limit(_)) => Fate::Refused(Box::new(refusal)),
+            Err(refusal) if refusal.is_over_limit() && !refusal.is_in_reclaim() => {
+                Fate::Refused(Box::new(refusal))
+            }
             Err(refusal) => return self.end_all(|| Fate::Refused(Box::new(refusal.clone()))),
         };
         let ended = self.with(|state| match state.slots.first_bytes() {

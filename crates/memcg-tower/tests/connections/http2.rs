@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use memcg_tower::Promised;
+use memcg_tower::PromisedBytes;
 use tokio::net::TcpStream;
 
 use crate::server::{LARGE, MIB, Server, TIME, WINDOW, until};
@@ -125,7 +125,7 @@ async fn a_stream_that_goes_in_its_body_leaves_nothing() {
         let goes = requests.send_request(upload(&server, stops_after(frames, &taken)));
         server.has(1, 0).await;
         assert!(
-            Promised::to(&server.acme).bytes > 0,
+            PromisedBytes::to(&server.acme).bytes > 0,
             "what may come is promised"
         );
         let has_taken = || taken.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use memcg::{Group, Limit, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Figures, Kind, Promised};
+use memcg_tower::{AdmissionFigures, AdmissionLayer, PromisedBytes, RefusalKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -28,7 +28,7 @@ const KIB: u64 = 1024;
 struct Service {
     runtime: Runtime,
     tenants: Vec<Group>,
-    figures: Figures,
+    figures: AdmissionFigures,
     address: SocketAddr,
     _tasks: JoinSet<()>,
 }
@@ -115,7 +115,8 @@ impl Service {
     }
 
     async fn promised(&self, bytes: [u64; 2]) {
-        let promised = || [0, 1].map(|tenant: usize| Promised::to(&self.tenants[tenant]).bytes);
+        let promised =
+            || [0, 1].map(|tenant: usize| PromisedBytes::to(&self.tenants[tenant]).bytes);
         until(
             || promised() == bytes,
             || format!("{:?} are promised, not {bytes:?}", promised()),
@@ -133,7 +134,7 @@ impl Service {
         let promised = || {
             self.tenants
                 .iter()
-                .map(|tenant| Promised::to(tenant).bytes)
+                .map(|tenant| PromisedBytes::to(tenant).bytes)
                 .sum::<u64>()
         };
         until(
@@ -209,7 +210,7 @@ async fn a_promise_holds_up_no_other_tenant() {
         drop(clients);
         service.gives_back().await;
         assert!(
-            Kind::ALL
+            RefusalKind::ALL
                 .iter()
                 .all(|kind| service.figures.refused(*kind) == 0),
             "{}",
@@ -239,7 +240,7 @@ async fn a_promise_weighs_on_its_own_tenant() {
     assert!(answer.contains("\r\nretry-after: "), "{answer}");
     let text = "/a refused 102 KiB for /a: short by 92 KiB, usage 2 KiB and 500 KiB of bodies on their way, of max 512 KiB";
     assert!(answer.contains(text), "{answer}");
-    assert_eq!(service.figures.refused(Kind::TenantFull), 1);
+    assert_eq!(service.figures.refused(RefusalKind::TenantFull), 1);
     assert_eq!(
         service.uploads("a2", 100 * KIB).await,
         "200",
@@ -247,7 +248,7 @@ async fn a_promise_weighs_on_its_own_tenant() {
     );
     // More than its tenant may ever have makes no promise.
     assert_eq!(service.uploads("a", 511 * KIB).await, "413");
-    assert_eq!(service.figures.refused(Kind::TooLarge), 1);
+    assert_eq!(service.figures.refused(RefusalKind::TooLarge), 1);
     drop(silent);
     service.gives_back().await;
 }
@@ -260,7 +261,7 @@ async fn those_in_line_are_served_in_order() {
     let silent = service.declares("a", 500 * KIB, b"").await;
     service.promised([500 * KIB, 0]).await;
     let mut upload = service.declares("a", 300 * KIB, &[]).await;
-    let waiting = || Promised::to(&service.tenants[0]).waiting;
+    let waiting = || PromisedBytes::to(&service.tenants[0]).waiting;
     until(|| waiting() == 1, || format!("{} wait", waiting())).await;
     let mut small = TcpStream::connect(service.address).await.unwrap();
     small
@@ -317,7 +318,7 @@ async fn a_body_that_makes_no_progress_is_408() {
         assert!(answer.contains(&text), "{answer}");
         service.gives_back().await;
     }
-    assert_eq!(service.figures.refused(Kind::TooSlow), 3);
+    assert_eq!(service.figures.refused(RefusalKind::TooSlow), 3);
     // A byte comes before each time is over, and the rate is too low.
     let mut slow = service.declares("a", 1000 * KIB, b"").await;
     let mut sent = 0;
@@ -357,7 +358,7 @@ async fn a_body_that_makes_no_progress_is_408() {
         drop(response.into_body().collect().await);
     }
     service.gives_back().await;
-    assert_eq!(service.figures.refused(Kind::TooSlow), 5);
+    assert_eq!(service.figures.refused(RefusalKind::TooSlow), 5);
 }
 
 /// A body that comes above the least rate has all the time that it needs.
@@ -421,7 +422,7 @@ async fn a_body_waits_for_room_above_its_tenant() {
             assert_eq!(status(&mut upload).await, "200");
         } else {
             assert_eq!(status(&mut upload).await, "503");
-            assert_eq!(service.figures.refused(Kind::AboveFull), 1);
+            assert_eq!(service.figures.refused(RefusalKind::AboveFull), 1);
             drop(held);
         }
         drop(upload);

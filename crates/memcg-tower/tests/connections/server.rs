@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Promised};
+use memcg_tower::{AdmissionLayer, PromisedBytes};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
@@ -160,7 +160,7 @@ impl Server {
             let running = holds.iter().filter(|&&holds| holds).count();
             (
                 running,
-                self.acme.waiting_count() + Promised::to(&self.acme).waiting,
+                self.acme.waiting_count() + PromisedBytes::to(&self.acme).waiting,
                 holds.len(),
             )
         };

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
+    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
     Registration, Runtime,
 };
 use memcg_wasmtime::GroupLimiter;
@@ -67,7 +67,7 @@ fn a_cancelled_group_ends_a_guest_that_spins() {
     let charge = other.charge(Bytes(10 * PAGE)).expect("the victim's memory");
     let trap = spins.join().unwrap();
     assert!(
-        matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { group, .. }) if *group == greedy),
+        matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_cancelled() && *error.group() == greedy),
         "{trap:?}"
     );
     assert_eq!((greedy.live(), greedy.events().get(Event::OomKill)), (0, 1));
@@ -99,7 +99,7 @@ fn a_cancelled_group_ends_a_guest_that_grows() {
     let charge = other.charge(Bytes(10 * PAGE)).expect("the victim's memory");
     let (trap, refused) = grows.join().unwrap();
     assert!(
-        matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { .. })),
+        matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_cancelled()),
         "{trap:?}"
     );
     assert!(refused > 1 && greedy.live() == 0);
@@ -117,7 +117,7 @@ fn an_offline_group_ends_its_guests() {
     // Without traps by choice.
     let trap = grow.call(&mut guest.store, 1).unwrap_err();
     assert!(
-        matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })),
+        matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_offline()),
         "{trap:?}"
     );
     engine.increment_epoch();
@@ -143,7 +143,7 @@ fn a_group_above_its_max_ends_a_guest_at_its_epoch() {
     engine.increment_epoch();
     let trap = guest.try_call("grow", 0).unwrap_err();
     assert!(
-        matches!(trap.downcast_ref(), Some(ChargeError::Limit(_))),
+        matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_over_limit()),
         "{trap:?}"
     );
     drop(allocated);
@@ -166,7 +166,7 @@ impl Reclaim for Panics {
 fn a_reclaimer_that_panics_is_a_refusal() {
     let (runtime, acme) = group_of(4 * PAGE);
     let panics = Arc::new(Panics(AtomicBool::new(false)));
-    let registration = acme.register_reclaimer(panics.clone(), Priority::NORMAL);
+    let registration = acme.register_reclaimer(panics.clone(), ReclaimPriority::NORMAL);
     let mut guest = Guest::new(GroupLimiter::new(&acme));
     assert_eq!(guest.call("grow", 3), -1);
     assert!(panics.0.load(Ordering::SeqCst) && acme.events().get(Event::Panic) >= 1);

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memcg::expert::FixedBatch;
-use memcg::kmem::{Bound, Kmem, NodeId, Placement, Precharge};
-use memcg::{Bytes, Counter, Freshness, Group, Limit, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeId, Placement, Precharge, PrechargeBound};
+use memcg::{Bytes, CounterKey, Freshness, Group, Limit, Runtime, StatKey};
 
 use super::super::{Other, assert_empty, machine, node};
 use super::twin::{Spot, Twin, TwinGroup, TwinKmem};
@@ -29,7 +28,7 @@ pub(super) fn run(setup: &Setup, ops: &[Op]) {
 struct Run {
     twin: Twin,
     runtime: Runtime,
-    toptier: Counter,
+    toptier: CounterKey,
     fast: Vec<NodeId>,
     handles: Vec<Option<Group>>,
     precharges: Vec<Precharge>,
@@ -202,9 +201,9 @@ impl Run {
             .collect();
         let asked = !is_within || slow.is_empty();
         let bound = if is_within {
-            Bound::from(Bytes(bytes)).within(&slow)
+            PrechargeBound::from(Bytes(bytes)).within(&slow)
         } else {
-            Bound::from(Bytes(bytes))
+            PrechargeBound::from(Bytes(bytes))
         };
         let is_online = self.twin.groups[group].online;
         let tier_fits = !asked || self.twin.tier() + bytes <= self.twin.tier_max;
@@ -448,7 +447,7 @@ impl Run {
                 self.at,
                 handle.path()
             );
-            let stale = handle.numa_stat(Stat::KERNEL, Freshness::Stale);
+            let stale = handle.numa_stat(StatKey::KERNEL, Freshness::Stale);
             let most = stale.max_error().saturating_mul(4_096);
             let figures = self.twin.figures(at, false);
             let truth = |spot: Spot| figures.get(&spot).copied().unwrap_or_default();
@@ -472,7 +471,7 @@ impl Run {
     fn read_all(&self) {
         for (at, handle) in self.handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
-            let now = handle.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let now = handle.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert_eq!(now.max_error(), 0);
             let all = self.twin.figures(at, false);
             let own = self.twin.figures(at, true);
@@ -501,7 +500,7 @@ impl Run {
             );
             assert_eq!(
                 now.sum(),
-                handle.read(Freshness::Exact).get(Stat::KERNEL),
+                handle.read(Freshness::Exact).get(StatKey::KERNEL),
                 "{}: {}",
                 self.at,
                 handle.path()
@@ -531,7 +530,7 @@ impl Run {
             drop(runtime);
             threads[0].run(move || drop((handles, held)));
             threads[1].run(move || drop(precharges));
-            let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let now = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert!(
                 now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0 && root.live() == 0
             );

@@ -4,7 +4,7 @@
 //! The threads are real, so each has its own stock, but they take turns: the order is the order of
 //! the operations, and what must come out of each is known.
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{CounterConfig, PageCounter};
 
 use super::Oracle;

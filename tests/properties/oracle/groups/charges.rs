@@ -47,18 +47,16 @@ impl Run {
         let at = &self.at;
         match (found, expected) {
             (Ok(charge), Ok(())) => Some(charge),
-            (
-                Err(ChargeError::Offline {
-                    group: named,
-                    requested,
-                    ..
-                }),
-                Err(No::Offline),
-            ) => {
-                assert_eq!((named.id(), requested), (self.ids[group], bytes), "{at}");
+            (Err(error), Err(No::Offline)) if error.is_offline() => {
+                assert_eq!(
+                    (error.group().id(), error.requested()),
+                    (self.ids[group], bytes),
+                    "{at}"
+                );
                 None
             }
-            (Err(ChargeError::Limit(refusal)), Err(No::Full(level))) => {
+            (Err(error), Err(No::Full(level))) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert_eq!(
                     refusal.group().id(),
                     self.ids[level],

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use memcg::expert::Inspect as _;
 use memcg::{Group, Runtime};
 
 use super::run::{Run, limit, pools_of};
@@ -96,7 +95,7 @@ impl Run {
         );
         let limits = handle.limits();
         assert_eq!(
-            (limits.max, handle.min()),
+            (limits.max, handle.inspect().min()),
             (Some(limit(twin.max[0])), twin.min),
             "{at}: {handle:?}"
         );
@@ -131,7 +130,7 @@ impl Run {
         let protected: u64 = handle
             .children()
             .iter()
-            .map(|child| child.usage().min(child.min()))
+            .map(|child| child.usage().min(child.inspect().min()))
             .sum();
         assert_eq!(
             handle.memory().children_min_usage(),

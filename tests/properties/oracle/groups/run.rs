@@ -3,9 +3,10 @@
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each
 //! operation is known.
 
+use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
-use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::footprint::PoolAlign;
+use memcg::{Bytes, Charge, CounterKey, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
@@ -69,7 +70,7 @@ pub(super) fn pools_of(runtime: &Runtime) -> Vec<u64> {
     runtime.pools().rows().iter().map(|row| row.live).collect()
 }
 
-fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
+fn configure(setup: &Setup) -> (RuntimeBuilder, CounterKey) {
     let align = if setup.packed {
         PoolAlign::Packed
     } else {
@@ -96,7 +97,7 @@ pub(super) struct Run {
     pub(super) setup: Setup,
     pub(super) twin: Twin,
     pub(super) runtime: Option<Runtime>,
-    pub(super) further: Counter,
+    pub(super) further: CounterKey,
     /// Of each of the twin's groups.
     pub(super) ids: Vec<GroupId>,
     pub(super) handles: Vec<Vec<Group>>,
@@ -133,8 +134,8 @@ impl Run {
     }
 
     /// The counters by number.
-    pub(super) fn counter(&self, number: usize) -> Counter {
-        [Counter::MEMORY, self.further][number]
+    pub(super) fn counter(&self, number: usize) -> CounterKey {
+        [CounterKey::MEMORY, self.further][number]
     }
 
     pub(super) fn worker(&self, op: &Op) -> &Other {

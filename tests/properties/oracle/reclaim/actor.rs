@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext,
-    ReclaimPass, Registration,
+    Bytes, Charge, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    ReclaimPromise, Registration,
 };
 
 use super::lock;
@@ -19,7 +18,7 @@ pub(super) struct Findings {
     /// Faults that they have found.
     pub(super) faults: Vec<String>,
     /// Answers that are due.
-    pub(super) due: Vec<(Later, Arc<Actor>)>,
+    pub(super) due: Vec<(ReclaimPromise, Arc<Actor>)>,
     /// A group that was asked last in the present operation.
     pub(super) last: Option<GroupId>,
     pub(super) asked: u64,
@@ -130,7 +129,8 @@ impl Actor {
             }
             for charged in [of.charge(1 << 16), of.try_charge(1 << 16)] {
                 match charged {
-                    Ok(_) | Err(ChargeError::InReclaim(_)) => {}
+                    Ok(_) => {}
+                    Err(error) if error.is_in_reclaim() => {}
                     // The group of a reclaimer that another has inherited may go offline meanwhile.
                     Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
                 }
@@ -138,7 +138,7 @@ impl Actor {
         }
         if let Ok(made) = group.create("made", Limits::new().soft(0)) {
             let held = made.force_charge(1);
-            if !made.is_in_excess() {
+            if !made.inspect().is_in_excess() {
                 self.fault("1 byte is not above 0".into());
             }
             made.offline_tree();
@@ -156,7 +156,7 @@ impl Actor {
 pub(super) fn is_eligible(group: &Group, target: &Group) -> bool {
     let mut next = Some(group.clone());
     while let Some(level) = next {
-        if level.is_in_excess() {
+        if level.inspect().is_in_excess() {
             return true;
         }
         next = if level == *target {
@@ -212,13 +212,13 @@ impl Reclaim for Shared {
                 actor.evict(want)
             }
             Character::Later => {
-                let later = context.later();
+                let later = context.promise();
                 actor.owes.store(true, Ordering::SeqCst);
                 lock(&actor.findings).due.push((later, Arc::clone(actor)));
                 0
             }
             Character::LaterAtOnce => {
-                let later = context.later();
+                let later = context.promise();
                 later.report(actor.evict(want));
                 0
             }

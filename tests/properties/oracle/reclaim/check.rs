@@ -1,6 +1,5 @@
 //! Checks after each step, whatever the reclaimers are like.
 
-use memcg::expert::Inspect;
 use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
@@ -37,8 +36,8 @@ impl Run {
                 group.path()
             );
             assert_eq!(
-                group.is_in_excess(),
-                usage > group.soft(),
+                group.inspect().is_in_excess(),
+                usage > group.inspect().soft(),
                 "{at}: {}",
                 group.path()
             );
@@ -46,10 +45,10 @@ impl Run {
                 .iter()
                 .filter(|&&below| below != index && self.books.is_within(below, index));
             let excess = below
-                .filter(|&&below| self.books.groups[below].group.is_in_excess())
+                .filter(|&&below| self.books.groups[below].group.inspect().is_in_excess())
                 .count() as u64;
             assert_eq!(
-                group.descendants_in_excess(),
+                group.inspect().descendants_in_excess(),
                 excess,
                 "{at}: {}",
                 group.path()

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
-    Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
+    Bytes, Group, Limit, Limits, Reclaim, ReclaimPriority, ReclaimPromise, Registration, Runtime,
 };
 
 use super::actor::{Actor, Findings, Shared};
@@ -233,7 +233,8 @@ impl Run {
         }
         match self.on(op, group, move |group| group.charge(Bytes(bytes))) {
             Ok(charge) => Some(charge),
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 self.check_refusal(&refusal);
                 None
             }
@@ -258,7 +259,7 @@ impl Run {
         let actor = Arc::new(Actor::new(character, shelf, &self.findings, &registration));
         let reclaimer: Arc<dyn Reclaim> = Arc::new(Shared(Arc::clone(&actor)));
         let made = self.on(op, group, move |group| {
-            group.register_reclaimer(reclaimer, Priority::new(priority))
+            group.register_reclaimer(reclaimer, ReclaimPriority::new(priority))
         });
         *lock(&registration) = Some(made);
         self.books.cast.push(Cast {
@@ -379,7 +380,11 @@ impl Run {
             "a group is left"
         );
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0),
             "bytes are left"
         );
@@ -394,7 +399,7 @@ impl Run {
 }
 
 /// The promised bytes are freed now, or the promise is forgotten.
-fn answer(later: Later, actor: &Actor, report: bool) {
+fn answer(later: ReclaimPromise, actor: &Actor, report: bool) {
     // A group that is gone is not asked any more, but may answer.
     let freed = if report { actor.evict(later.want()) } else { 0 };
     actor.owes.store(false, Ordering::SeqCst);

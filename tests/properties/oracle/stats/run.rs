@@ -9,9 +9,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::Stats;
-use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -48,8 +48,8 @@ struct Run {
     setup: Setup,
     twin: Twin,
     runtime: Option<Runtime>,
-    stats: [Stat; ITEMS],
-    foreign: Stat,
+    stats: [StatKey; ITEMS],
+    foreign: StatKey,
     /// Of each of the twin's groups.
     handles: Vec<Vec<Group>>,
     charges: Vec<(Charge, usize)>,
@@ -63,7 +63,7 @@ struct Run {
 /// Adds when its thread ends.
 struct AtExit {
     group: Group,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
 }
 
@@ -89,9 +89,9 @@ impl Run {
             builder.stat(&format!("more{number}"), Unit::Events);
         }
         let stats = [
-            Stat::ANON,
-            Stat::SOCK,
-            Stat::WORKINGSET_REFAULT,
+            StatKey::ANON,
+            StatKey::SOCK,
+            StatKey::WORKINGSET_REFAULT,
             builder.stat("wait", Unit::Nanoseconds),
             builder.stat_per_node("spilt", Unit::Bytes),
             builder.stat("grows", Unit::Events),
@@ -263,12 +263,12 @@ impl Run {
 
     fn read(&mut self, op: &Op, group: usize) {
         match op.action {
-            Action::Flush => self.on(op, group, Group::flush),
+            Action::Flush => self.on(op, group, |group| group.inspect().flush()),
             Action::FlushAll(times) => self.on(op, group, move |group| {
-                (0..times).for_each(|_| group.flush())
+                (0..times).for_each(|_| group.inspect().flush())
             }),
             Action::FlushRatelimited => {
-                self.on(op, group, Group::flush_ratelimited);
+                self.on(op, group, |group| group.inspect().flush_ratelimited());
             }
             Action::ReadStale => {
                 let stats = self.on(op, group, |group| group.read(Freshness::Stale));
@@ -311,7 +311,7 @@ impl Run {
             .expect("a period");
         loop {
             let before = runtime.counts().flush_visits;
-            runtime.root().flush();
+            runtime.root().inspect().flush();
             if runtime.counts().flush_visits == before {
                 break;
             }

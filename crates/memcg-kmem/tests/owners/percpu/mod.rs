@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology};
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{NodeTable, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 const PAGE: usize = 4_096;
@@ -133,7 +133,7 @@ impl World {
 }
 
 fn accounted(group: &Group) -> (Vec<i64>, i64) {
-    let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
+    let now = group.numa_stat(StatKey::PERCPU, Freshness::Exact);
     (now.iter().map(|(_, bytes)| bytes).collect(), now.unplaced())
 }
 
@@ -180,7 +180,7 @@ fn an_object_is_charged_its_copies_and_its_own_words() {
         ),
         (128, 384)
     );
-    assert_eq!(world.group.read(Freshness::Exact).get(Stat::PERCPU), 512);
+    assert_eq!(world.group.read(Freshness::Exact).get(StatKey::PERCPU), 512);
     drop(object);
     assert_eq!(world.accounted(), (vec![0, 0], 0));
     world.nothing_is_left();
