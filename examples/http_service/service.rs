@@ -26,6 +26,7 @@ use crate::policy::{BUFFER, Ours, Policy, Value};
 /// The time that a request waits for room, and a connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// The policy owns the runtime, so the groups are online as long as the router is there.
 #[derive(Clone)]
 struct App(Policy);
 

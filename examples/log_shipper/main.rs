@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use memcg::{
-    Charged, Freshness, Group, Limit, Limits, PressureLevel, Runtime, RuntimeBuilder, Stat, Unit,
-    Weigh,
+    Charged, Freshness, Group, Limit, Limits, PressureLevel, Runtime, RuntimeBuilder, StatKey,
+    Unit, Weigh,
 };
 use memcg_observe::Exposition;
 use memcg_tokio::{Receiver, SendError, Sender, channel};
@@ -44,13 +44,13 @@ struct Line {
 /// Counts of lines, which each group has and the page shows.
 #[derive(Clone, Copy)]
 struct Counts {
-    shipped: Stat,
+    shipped: StatKey,
     /// Debug lines that were not even tried, because the queue fills.
-    shed: Stat,
+    shed: StatKey,
     /// Lines that found no room, and do not wait for it.
-    dropped: Stat,
+    dropped: StatKey,
     /// Errors that waited in vain.
-    late: Stat,
+    late: StatKey,
 }
 
 impl Counts {

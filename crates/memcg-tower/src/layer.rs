@@ -44,9 +44,10 @@ use crate::verdict::Classification;
 /// use memcg_tower::AdmissionLayer;
 ///
 /// let budget = Runtime::builder().max(Limit::gib(2)).build()?;
-/// let acme = budget.root().create("acme", Limits::new().max(Limit::mib(512)))?;
+/// budget.root().create("acme", Limits::new().max(Limit::mib(512)))?;
+/// // The classifier owns the runtime: the groups are online as long as the router is there.
 /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-///     (request.headers().get("x-tenant")? == "acme").then(|| acme.clone())
+///     budget.root().child(request.headers().get("x-tenant")?.to_str().ok()?)
 /// });
 /// let layer = layer.overhead(16 << 10).unknown_body(64 << 10).patience(Duration::from_millis(250));
 /// let app: Router = Router::new().route("/", post(|body: String| async move { body })).layer(layer);
@@ -65,6 +66,10 @@ impl<C> AdmissionLayer<C> {
     /// request [weights of its own](crate::RequestWeight). It runs in `call`, once for each
     /// request.
     ///
+    /// Let it own the `Runtime`, or keep a handle elsewhere for as long as the layer is there. When
+    /// the last handle goes, as at the end of a function that returns a router, all groups go
+    /// offline, and each request gets 503.
+    ///
     /// ```
     /// use axum::body::Body;
     /// use http::{Request, StatusCode};
@@ -72,10 +77,11 @@ impl<C> AdmissionLayer<C> {
     /// use memcg_tower::{AdmissionLayer, Refusal};
     ///
     /// let budget = Runtime::builder().max(1 << 30).build()?;
-    /// let acme = budget.root().create("acme", Limits::new())?;
-    /// let layer = AdmissionLayer::new(move |request: &Request<Body>| match request.headers().get("x-tenant") {
-    ///     Some(tenant) if tenant == "acme" => Ok(acme.clone()),
-    ///     _ => Err(Refusal::new(StatusCode::FORBIDDEN, "no such tenant")),
+    /// budget.root().create("acme", Limits::new())?;
+    /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+    ///     let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
+    ///     let tenant = name.and_then(|name| budget.root().child(name));
+    ///     tenant.ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "no such tenant"))
     /// });
     /// # drop(layer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
