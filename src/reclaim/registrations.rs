@@ -11,7 +11,7 @@ use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
 use crate::state::events::Event;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
-use crate::state::reclaimer::{Priority, Reclaimer};
+use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
@@ -76,7 +76,7 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     }
 }
 
-fn place(reclaimer: &Reclaimer) -> (Priority, u64) {
+fn place(reclaimer: &Reclaimer) -> (ReclaimPriority, u64) {
     (reclaimer.priority, reclaimer.number.load(Ordering::Relaxed))
 }
 

@@ -691,7 +691,11 @@ fn a_refusal_names_the_group_and_the_reason() {
         "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; neither \
          waiting nor reclaim can help; to fit, raise max of /acme or charge less",
     );
-    assert!(refused.source().is_none(), "said once");
+    let source = refused.source().expect("the figures");
+    assert_eq!(
+        source.to_string(),
+        "the limit of /acme, usage 30 B of max 512 MiB",
+    );
     let Some(refusal) = refused.over_limit() else {
         panic!("a limit")
     };
