@@ -189,7 +189,7 @@ mod tests {
         let mut list = Linked::new(deferred().looks.take(), LOOKS);
         if let Some(first) = list.next() {
             // SAFETY: the list has a handle, which the call gives up.
-            let counter: &Counter = unsafe { first.kept() };
+            let counter: &crate::counter::object::Counter = unsafe { first.kept() };
             counter.tree().policies().unwrap().look_again(first);
         }
         drop(list);
