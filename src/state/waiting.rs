@@ -144,7 +144,10 @@ const STANDS: Duration = Duration::from_secs(1);
 /// Maxes from which a max that moves by itself has fallen within [`STANDS`], by the key of the
 /// level.
 #[derive(Default)]
-pub(crate) struct Falls(BTreeMap<u64, (Stale, SmallVec<[(Instant, u64); 4]>)>);
+pub(crate) struct Falls(BTreeMap<u64, (Stale, Fell)>);
+
+/// When a max fell, and from where.
+type Fell = SmallVec<[(Instant, u64); 4]>;
 
 impl Falls {
     /// Before the max falls.
