@@ -672,6 +672,60 @@ mod tests {
         with(&tree, |started| started.threads = Default::default());
     }
 
+    /// Levels that are reclaimed in the background come by their time, and one that is gone leaves
+    /// its place to the group that has its object now.
+    #[test]
+    fn levels_come_by_their_time() {
+        let runtime = Runtime::builder().build().unwrap();
+        let now = Instant::now();
+        let job = |group: &crate::Group, at| Background {
+            level: Stale::new(group.first()),
+            at,
+            pause: Duration::ZERO,
+            unseen: 0,
+        };
+        let groups: Vec<_> = (0..20_u64)
+            .map(|number| runtime.root().create(number, Limits::new()).unwrap())
+            .collect();
+        let mut started = Started::default();
+        for (number, group) in groups.iter().enumerate().rev() {
+            started.list(job(group, now + LINGER * number as u32));
+            started.list(job(group, now));
+        }
+        let gone = Stale::new(groups[0].first());
+        assert_eq!(started.background.len(), 20, "each is listed once");
+        for (number, group) in groups.iter().enumerate() {
+            let at = now + LINGER * number as u32;
+            assert_eq!(started.background.first(), Some(at));
+            assert!(started.due(at - Duration::from_nanos(1)).is_none());
+            let due = started.due(at).unwrap();
+            assert!(due.level == Stale::new(group.first()));
+        }
+        assert!(started.background.first().is_none());
+        started.list(Background {
+            level: gone,
+            ..job(&groups[1], now + LINGER)
+        });
+        let object = gone.object;
+        groups.into_iter().for_each(|group| {
+            group.offline().unwrap();
+        });
+        runtime.settle();
+        let again: Vec<_> = (0..20_u64)
+            .map(|number| runtime.root().create(number, Limits::new()).unwrap())
+            .collect();
+        let same = again
+            .iter()
+            .find(|group| std::ptr::eq(group.first().object(), object));
+        if let Some(same) = same {
+            started.list(job(same, now));
+            assert_eq!(
+                (started.background.len(), started.background.first()),
+                (1, Some(now))
+            );
+        }
+    }
+
     /// A level that is reclaimed in the background is listed once, and takes turns with the jobs of
     /// charges. The thread stays as long as one is listed.
     #[test]
