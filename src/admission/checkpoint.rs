@@ -10,7 +10,6 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::credit;
 use crate::counter::exceeded::is_above_max;
 use crate::counter::object::Counter;
 use crate::pressure::high::{BATCH, levels_that_delay};
@@ -70,7 +69,7 @@ impl<'a> Attempt<'a> for Excess<'a> {
     }
 
     fn charge(&self) -> Progress<'a> {
-        if is_above_max(self.level) && credit::may_be_below(self.level) {
+        if is_above_max(self.level) && self.level.may_have_credit_below() {
             self.level.tree().close_below(self.level);
         }
         if is_above_max(self.level) {

@@ -5,8 +5,8 @@ use std::ptr;
 use crate::counter::central_word::CentralWord;
 use crate::counter::children;
 use crate::counter::cover::{self, counted_credit};
+use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
 
@@ -19,7 +19,7 @@ pub(crate) fn stocked(top: &Counter) -> u64 {
 /// stock is open below there is neither: then the call takes no lock.
 pub(crate) fn count(top: &Counter) -> (u64, usize) {
     let path = SlowPath::enter();
-    if !may_be_below(top) {
+    if !top.may_have_credit_below() {
         return (0, 0);
     }
     let tree = top.tree();
@@ -150,13 +150,6 @@ pub(crate) fn own(counter: &Counter) -> (u64, u64) {
     let _stocks = tree.lock(&path);
     let credit = credit_at(tree, counter);
     (credit, counter.usage())
-}
-
-/// Some stock in the subtree is counted as open.
-#[inline]
-pub(crate) fn may_be_below(counter: &Object) -> bool {
-    // Relaxed: a stock that opens meanwhile may be missed, as one that opens later is.
-    counter.limits.open.load(Ordering::Relaxed) as u32 > 0
 }
 
 /// Credit of a counter's own stocks.

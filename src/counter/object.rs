@@ -482,6 +482,13 @@ impl Object {
         self.batch.load(Ordering::Relaxed)
     }
 
+    /// Some stock in the subtree is counted as open.
+    #[inline]
+    pub(crate) fn may_have_credit_below(&self) -> bool {
+        // Relaxed: a stock that opens meanwhile may be missed, as one that opens later is.
+        self.limits.open.load(Ordering::Relaxed) as u32 > 0
+    }
+
     /// The published bound on the credit below this level.
     pub(crate) fn bound(&self) -> u64 {
         self.usage.bound.load(Ordering::Relaxed)

@@ -13,7 +13,6 @@
 //!
 //! Edge: E43 (usage/mark).
 
-use crate::counter::credit;
 use crate::counter::object::{Counter, Object};
 use crate::counter::watch::{OBSERVED, PRESSURE_KNOWN, PRESSURE_PARTS};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -187,7 +186,7 @@ pub(crate) fn is_up_by(counter: &Object, credit: u64) -> bool {
 #[inline]
 pub(crate) fn may_be_credit(counter: &Object) -> bool {
     part(counter.limits.watched.bits(), BY_USAGE) > 0
-        && credit::may_be_below(counter)
+        && counter.may_have_credit_below()
         && is_up_by(counter, counter.bound())
 }
 

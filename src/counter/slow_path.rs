@@ -8,7 +8,7 @@ use std::{mem, ptr, thread};
 use crate::counter::object::tree::Policies;
 use crate::counter::object::{Counter, Object};
 use crate::sync::{Ordering, model_failed};
-use crate::thread::deferred::{Deferred, DeferredList, LISTS, deferred};
+use crate::thread::deferred::{LISTS, ListOfProcess, deferred};
 use crate::thread::foreign::Foreign;
 use crate::thread::reports;
 use crate::thread::slow_path::{self, Entered, MayWait};
@@ -142,8 +142,6 @@ pub(crate) struct Linked {
     list: ListOfProcess,
 }
 
-pub(crate) type ListOfProcess = fn(&Deferred) -> &DeferredList;
-
 pub(crate) const LOOKS: ListOfProcess = |all| &all.looks;
 const RELEASES: ListOfProcess = |all| &all.releases;
 
@@ -175,7 +173,7 @@ impl Drop for Linked {
         }
         if let Some(last) = self.by_ref().last() {
             let all = deferred();
-            (self.list)(all).push(first.cast(), |after| {
+            all.list(self.list).push(first.cast(), |after| {
                 last.usage
                     .next_to_release
                     .store(after.cast_mut().cast(), Ordering::Relaxed);

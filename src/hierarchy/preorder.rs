@@ -187,7 +187,7 @@ fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Fra
     } else {
         LedgerSums::default()
     };
-    let has_figures = has_rows || has_objects || credit::may_be_below(&group);
+    let has_figures = has_rows || has_objects || group.may_have_credit_below();
     let children = if has_figures {
         children::pin(&group)
     } else {

@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::counter::effective;
 use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{credit, effective};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_object, group_tree, importance};
 use crate::pressure::delays;
@@ -337,7 +337,7 @@ fn choose_by<'a>(
 ) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
-    if credit::may_be_below(domain) {
+    if domain.may_have_credit_below() {
         domain.tree().close_below(domain);
     }
     let mut oom = table(domain.tree()).lock();

@@ -191,12 +191,10 @@ fn loom_armed_vs_unset_and_set() {
         let mark = |limit| Limits::new().reclaim_above(limit);
         let group = root.create("group", mark(Limit::Bytes(1))).unwrap();
         assert!(marks::take_bit(group.first()), "a thread reclaims");
-        let toggle = |group: Group| {
+        let arm = |group: Group| assert!(!marks::arm(group.first()));
+        race(group.clone(), arm, || {
             marks::set_reclaim_above(group.first(), u64::MAX);
             marks::set_reclaim_above(group.first(), 1);
-        };
-        race(group.clone(), toggle, || {
-            assert!(!marks::arm(group.first()));
         });
         assert!(group.first().limits.watched.is_for(RECLAIMS));
         let held = group.charge(2).unwrap();

@@ -43,7 +43,14 @@ pub(crate) const UNOWNED: u8 = 1 << 1;
 
 pub(crate) struct DeferredList(AtomicPtr<()>);
 
+/// Which of the lists.
+pub(crate) type ListOfProcess = fn(&Deferred) -> &DeferredList;
+
 impl Deferred {
+    pub(crate) fn list(&self, which: ListOfProcess) -> &DeferredList {
+        which(self)
+    }
+
     /// Has the next outer slow path, or the next switch of groups, do it: after the push.
     pub(crate) fn announce(&self, what: u8) {
         // Relaxed, here and below: a hint. An exchange also where the bit seems to be set: another
