@@ -375,8 +375,10 @@ fn make_room_for_first(level: &Counter, importance: u8) {
             0
         }
     };
-    let mut request =
-        Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+    // Those that waited may leave, or be served by others meanwhile.
+    let mut request = Request::new(ReclaimCause::Full, deadline(level))
+        .ends_with(level, |level| line::length(level) == 0)
+        .breaks_low(Some(importance));
     let may_come = shrink(level, &mut request, want);
     let waits = line::length(level);
     if waits < before && waits > 0 {

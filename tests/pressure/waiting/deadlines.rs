@@ -202,7 +202,7 @@ fn a_delay_ends_in_time() {
     }
 }
 
-/// Time is for reclaim, too: once it is over, no reclaimer is asked but the first.
+/// Time is for reclaim, too: once it is over, no reclaimer is asked but the one at work.
 #[test]
 fn no_reclaimer_is_asked_after_it() {
     let runtime = build(super::bare().reclaim_time(WATCHDOG * 10));
@@ -230,6 +230,9 @@ fn no_reclaimer_is_asked_after_it() {
         .expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     block_on(domain.charge_async(Bytes(50)).timeout(time)).expect_err("nothing is freed");
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    // The thread that asks for tasks finds that none waits.
+    let then = asked.load(Ordering::SeqCst);
+    thread::sleep(20 * time);
+    assert!(asked.load(Ordering::SeqCst) <= then + 1);
     drop(held);
 }
