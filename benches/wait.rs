@@ -9,6 +9,8 @@
 //!   where a thread waits.
 //! * `wait/async/groups100`: futures of a hundred groups with room for one charge each, polled by
 //!   one thread: time of one admission.
+//! * `wait/async/beside_a_cache/…`: a task charges what it puts into a cache in a full group. Time
+//!   of one admission: the thread of the tree evicts, and wakes the task.
 //! * `charge/high/…`: a charge that goes up the tree and its uncharge, with no high, below it, and
 //!   above it without the delay.
 //! * `charge/{no_waiters,waiters_elsewhere}/depth4/…`: a charge paid by the stock, and one that

@@ -38,7 +38,7 @@ impl Files {
     fn open(&self, path: impl AsRef<Path>) -> Result<TenantFile, OpenError> {
         let charges = self
             .tenant
-            .charge_set(&[(CounterKey::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
+            .charge_set(&[(CounterKey::MEMORY, BUFFER), (self.descriptors, 1)])?;
         let file = File::open(path)?;
         Ok(TenantFile {
             reader: BufReader::with_capacity(BUFFER, file),

@@ -33,7 +33,7 @@ pub(crate) fn rows(rows: &mut Rows) {
 
 /// Each thread has a handle of its own on a child of the root. `pairs` charges memory, and counters
 /// beside it.
-fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(CounterKey, u64); N], u64)) -> Team {
+fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(CounterKey, usize); N], u64)) -> Team {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (CounterKey::MEMORY, 1),
@@ -58,7 +58,7 @@ fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(CounterKey, u64); N
     })
 }
 
-fn sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], times: u64) {
+fn sets<const N: usize>(group: &Group, amounts: &[(CounterKey, usize); N], times: u64) {
     for _ in 0..times {
         drop(
             group
@@ -68,7 +68,7 @@ fn sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], times: 
     }
 }
 
-fn raw_pairs(group: &Group, _: &[(CounterKey, u64); 1], times: u64) {
+fn raw_pairs(group: &Group, _: &[(CounterKey, usize); 1], times: u64) {
     for _ in 0..times {
         let n = black_box(1);
         group.raw().charge(n).expect("no limit is set");

@@ -215,7 +215,7 @@ pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
 #[inline(never)]
 pub(crate) fn memcg_probe_set_charge(
     group: &Group,
-    amounts: &[(CounterKey, u64); 2],
+    amounts: &[(CounterKey, usize); 2],
 ) -> Result<[Charge; 2], ChargeError> {
     group.charge_set(amounts)
 }
@@ -353,26 +353,34 @@ pub(crate) fn memcg_probe_owner_growths(growths: u64) {
 /// So many sets of one counter that come and go.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(CounterKey, u64); 1], sets: u64) {
+pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(CounterKey, usize); 1], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of two counters.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_two(group: &Group, amounts: &[(CounterKey, u64); 2], sets: u64) {
+pub(crate) fn memcg_probe_sets_of_two(
+    group: &Group,
+    amounts: &[(CounterKey, usize); 2],
+    sets: u64,
+) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of four.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_four(group: &Group, amounts: &[(CounterKey, u64); 4], sets: u64) {
+pub(crate) fn memcg_probe_sets_of_four(
+    group: &Group,
+    amounts: &[(CounterKey, usize); 4],
+    sets: u64,
+) {
     charge_sets(group, amounts, sets);
 }
 
 #[inline(always)]
-fn charge_sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], sets: u64) {
+fn charge_sets<const N: usize>(group: &Group, amounts: &[(CounterKey, usize); N], sets: u64) {
     for _ in 0..sets {
         drop(
             group
@@ -383,7 +391,7 @@ fn charge_sets<const N: usize>(group: &Group, amounts: &[(CounterKey, u64); N], 
 }
 
 /// Sets of memory and of counters beside it.
-fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, u64); N], u64)) {
+fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, usize); N], u64)) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (CounterKey::MEMORY, 1),

@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod bare;
+mod cache;
 mod elsewhere;
 mod futures;
 mod high;
@@ -29,6 +30,7 @@ pub(crate) fn main() {
         bare::rows(rows);
         line::rows(rows);
         futures::rows(rows);
+        cache::rows(rows);
         high::rows(rows);
         elsewhere::rows(rows);
     });

@@ -8,4 +8,5 @@ mod cache;
 mod descriptors;
 mod etl;
 mod page_counter;
+mod shuffle;
 mod table;

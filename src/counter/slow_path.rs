@@ -3,12 +3,12 @@
 
 use std::cell::OnceCell;
 use std::ops::Deref;
-use std::{ptr, thread};
+use std::{mem, ptr, thread};
 
-use crate::counter::object::Object;
 use crate::counter::object::tree::Policies;
+use crate::counter::object::{Counter, Object};
 use crate::sync::{Ordering, model_failed};
-use crate::thread::deferred::{LISTS, deferred};
+use crate::thread::deferred::{Deferred, DeferredList, LISTS, deferred};
 use crate::thread::foreign::Foreign;
 use crate::thread::reports;
 use crate::thread::slow_path::{self, Entered, MayWait};
@@ -103,6 +103,7 @@ impl Drop for End {
         if !self.outermost {
             return;
         }
+        let leaves = LeavesWork;
         if thread::panicking() == self.unwinding {
             release_all_claimed();
             if slow_path::has_to_serve() {
@@ -113,21 +114,75 @@ impl Drop for End {
             if deferred().take_due(LISTS) {
                 serve_deferred_slow();
             }
-        } else if !model_failed() {
-            leave_work_slow();
+            mem::forget(leaves);
         }
     }
 }
 
-/// A panic of the engine leaves the path, and this thread may end with it: the next outermost slow
-/// path of any thread does the work.
-#[cold]
-#[inline(never)]
-fn leave_work_slow() {
-    defer_releases();
-    hand_to_policies(slow_path::exchange_served(ptr::null()), |policies| {
-        policies.leaver()
-    });
+/// A panic of the engine leaves the path, or the work at its end, and this thread may end with it:
+/// the next outermost slow path of any thread does the work.
+struct LeavesWork;
+
+impl Drop for LeavesWork {
+    #[cold]
+    fn drop(&mut self) {
+        if !model_failed() {
+            defer_releases();
+            hand_to_policies(slow_path::exchange_served(ptr::null()), |policies| {
+                policies.leaver()
+            });
+        }
+    }
+}
+
+/// Objects that are linked by `next_to_release`. What is left of them when the value is dropped
+/// goes to a list of the process, for the next outermost slow path of any thread.
+pub(crate) struct Linked {
+    next: *const Object,
+    list: ListOfProcess,
+}
+
+pub(crate) type ListOfProcess = fn(&Deferred) -> &DeferredList;
+
+pub(crate) const LOOKS: ListOfProcess = |all| &all.looks;
+const RELEASES: ListOfProcess = |all| &all.releases;
+
+impl Linked {
+    pub(crate) fn new(first: *const (), list: ListOfProcess) -> Linked {
+        let next = first.cast();
+        Linked { next, list }
+    }
+}
+
+impl Iterator for Linked {
+    type Item = &'static Object;
+
+    #[allow(unsafe_code)]
+    fn next(&mut self) -> Option<&'static Object> {
+        // SAFETY: null, or an object that `claim` or `look::defer` has listed; objects are never
+        // freed.
+        let object = unsafe { self.next.as_ref::<'static>() }?;
+        self.next = object.usage.next_to_release.load(Ordering::Relaxed);
+        Some(object)
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        let first = self.next;
+        if first.is_null() || model_failed() {
+            return;
+        }
+        if let Some(last) = self.by_ref().last() {
+            let all = deferred();
+            (self.list)(all).push(first.cast(), |after| {
+                last.usage
+                    .next_to_release
+                    .store(after.cast_mut().cast(), Ordering::Relaxed);
+            });
+            all.announce(LISTS);
+        }
+    }
 }
 
 /// Release what this thread has claimed. The thread holds no lock and runs no slow path.
@@ -145,11 +200,10 @@ pub(crate) fn release_all_claimed() {
 #[cold]
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
-    let mut next = first.cast::<Object>();
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends the
-    // incarnation.
-    while let Some(group) = unsafe { next.as_ref().map(|object| object.kept()) } {
-        next = group.usage.next_to_release.load(Ordering::Relaxed);
+    for object in Linked::new(first, RELEASES) {
+        // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends
+        // the incarnation.
+        let group = unsafe { object.kept() };
         // The parent may follow, and with the root the tree: the queue starts anew with it.
         let entered = Entered::enter();
         let gone = group
@@ -163,51 +217,31 @@ fn release_claimed_slow(first: *const ()) {
     }
 }
 
-/// Do what allocators, and threads that have unwound, have left. Work that allocators defer meanwhile waits for the next slow path:
-/// the turns end.
+/// Do what allocators, and threads that have unwound, have left. Work that allocators defer
+/// meanwhile waits for the next slow path: the turns end.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
 fn serve_deferred_slow() {
-    let mut next = deferred().looks.take().cast::<Object>();
-    // SAFETY: `look::defer` has listed it with a handle, which `look_again` gives up.
-    while let Some(counter) = unsafe { next.as_ref().map(|object| object.kept()) } {
-        // Before the mark is taken: from then on another thread may list the counter again.
-        next = counter.usage.next_to_release.load(Ordering::Relaxed);
+    // Each leaves the list before its mark is taken: from then on another thread may list the
+    // counter again.
+    for object in Linked::new(deferred().looks.take(), LOOKS) {
+        // SAFETY: `look::defer` has listed it with a handle, which `look_again` gives up.
+        let counter: &Counter = unsafe { object.kept() };
         if let Some(policies) = counter.tree().policies() {
-            policies.look_again(counter.object());
+            policies.look_again(object);
         }
     }
-    let claimed = deferred().releases.take();
-    if !claimed.is_null() {
-        release_claimed_slow(claimed);
-    }
+    release_claimed_slow(deferred().releases.take());
     release_all_claimed();
     serve_slow();
     hand_to_policies(deferred().services.take(), |policies| policies.server());
 }
 
 /// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
-#[allow(unsafe_code)]
 pub(crate) fn defer_releases() {
-    let first = slow_path::exchange_release_queue(ptr::null());
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
-    // freed.
-    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else {
-        return;
-    };
-    let next = |group: &Object| group.usage.next_to_release.load(Ordering::Relaxed);
-    // SAFETY: as above, for each of the queue.
-    let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() })
-        .last()
-        .unwrap_or(group);
-    let all = deferred();
-    all.releases.push(first, |after| {
-        last.usage
-            .next_to_release
-            .store(after.cast_mut().cast(), Ordering::Relaxed)
-    });
-    all.announce(LISTS);
+    let claimed = slow_path::exchange_release_queue(ptr::null());
+    drop(Linked::new(claimed, RELEASES));
 }
 
 #[cold]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::handle::Group;
 use crate::pressure::delays::Alarm;
 use crate::pressure::victims::has_ended;
-use crate::pressure::{high, throttle};
+use crate::pressure::{delayed, high};
 use crate::sync::{is_over, sleep};
 
 /// The future looks at usage once more after this time, at the latest. Within it the thread of
@@ -110,7 +110,7 @@ impl Future for BelowHighFuture {
                 return Poll::Pending;
             }
             self.alarm =
-                throttle::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
+                delayed::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
             if self.alarm.is_none() {
                 break;
             }

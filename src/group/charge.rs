@@ -7,9 +7,9 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::charge_with::try_charge_slow;
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::admission::at_once::{self, Effort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
@@ -18,6 +18,7 @@ use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
+use crate::thread::context;
 use crate::thread::slot::{Consume, Put};
 use crate::units::{Bytes, IntoBytes};
 
@@ -450,6 +451,32 @@ pub(super) fn charge_undelayed(
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for)
         .map_err(|failure| ChargeError::new(failure, counter, bytes))
+}
+
+/// Makes a charge that did not hit and never blocks, for [`Group::try_charge`] and its like.
+#[cold]
+#[inline(never)]
+pub(super) fn try_charge_slow(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+) -> Result<(), ChargeError> {
+    charge_at_once(header, bytes, missed, Effort::Drain)
+}
+
+/// What the charge finds to wake or to notify, a thread of the tree does.
+pub(super) fn charge_at_once(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+    effort: Effort,
+) -> Result<(), ChargeError> {
+    let counter = header.counter();
+    context::without_foreign(|| {
+        at_once::charge(counter, bytes, missed, effort)
+            .map(drop)
+            .map_err(|failure| ChargeError::new(failure, counter, bytes))
+    })
 }
 
 // === The handles of charges of zero bytes ===

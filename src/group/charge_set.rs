@@ -2,13 +2,13 @@
 
 use std::{array, mem};
 
-use super::charge::{Charge, charge_and_sleep_slow};
-use super::charge_with::try_charge_slow;
+use super::charge::{Charge, charge_and_sleep_slow, try_charge_slow};
 use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;
 use crate::thread::slot::Consume;
+use crate::units::IntoBytes;
 
 /// What makes one charge of a set that has missed.
 type ChargeSlow = fn(KeptHeader, u64, Consume) -> Result<(), ChargeError>;
@@ -20,8 +20,8 @@ impl Group {
     ///
     /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own,
     /// which the caller may drop, grow or keep apart from the others. Each amount is in its
-    /// counter's unit; the array has one type for all of them, `u64`. Memory asks reclaimers and
-    /// waits as [`charge`](Self::charge) does. A counter beside memory refuses at once an
+    /// counter's unit; the array has one type for all of them. Memory asks reclaimers and waits as
+    /// [`charge`](Self::charge) does. A counter beside memory refuses at once an
     /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again, the
     /// last charged first.
     ///
@@ -74,9 +74,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn charge_set<const N: usize>(
+    pub fn charge_set<const N: usize, A: IntoBytes + Copy>(
         &self,
-        amounts: &[(CounterKey, u64); N],
+        amounts: &[(CounterKey, A); N],
     ) -> Result<[Charge; N], ChargeError> {
         self.charge_each(amounts, charge_and_sleep_slow)
     }
@@ -101,19 +101,20 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_set<const N: usize>(
+    pub fn try_charge_set<const N: usize, A: IntoBytes + Copy>(
         &self,
-        amounts: &[(CounterKey, u64); N],
+        amounts: &[(CounterKey, A); N],
     ) -> Result<[Charge; N], ChargeError> {
         self.charge_each(amounts, try_charge_slow)
     }
 
     #[inline(always)]
-    fn charge_each<const N: usize>(
+    fn charge_each<const N: usize, A: IntoBytes + Copy>(
         &self,
-        amounts: &[(CounterKey, u64); N],
+        amounts: &[(CounterKey, A); N],
         slow: ChargeSlow,
     ) -> Result<[Charge; N], ChargeError> {
+        let amounts = &amounts.map(|(counter, amount)| (counter, amount.into_bytes().0));
         let mut headers = [self.header; N];
         for at in (0..N).rev() {
             let (counter, bytes) = amounts[at];

@@ -3,10 +3,10 @@
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use super::charge::{Charge, charge_undelayed};
+use super::charge::{Charge, charge_at_once, charge_undelayed};
 use super::error::{ChargeError, Repr};
 use super::handle::Group;
-use crate::admission::at_once::{self, Effort};
+use crate::admission::at_once::Effort;
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
@@ -245,32 +245,6 @@ pub(super) fn charge_slow(
         OnFull::Now => charge_at_once(header, bytes, missed, Effort::Own),
         OnFull::IfRoom => context::without_foreign(|| charge_if_room(header, bytes, missed)),
     }
-}
-
-/// Makes a charge that did not hit and never blocks, for [`Group::try_charge`] and its like.
-#[cold]
-#[inline(never)]
-pub(super) fn try_charge_slow(
-    header: KeptHeader,
-    bytes: u64,
-    missed: Consume,
-) -> Result<(), ChargeError> {
-    charge_at_once(header, bytes, missed, Effort::Drain)
-}
-
-/// What the charge finds to wake or to notify, a thread of the tree does.
-fn charge_at_once(
-    header: KeptHeader,
-    bytes: u64,
-    missed: Consume,
-    effort: Effort,
-) -> Result<(), ChargeError> {
-    let counter = header.counter();
-    context::without_foreign(|| {
-        at_once::charge(counter, bytes, missed, effort)
-            .map(drop)
-            .map_err(|failure| ChargeError::new(failure, counter, bytes))
-    })
 }
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given

@@ -131,7 +131,7 @@ impl fmt::Debug for ChargeError {
 impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.repr {
-            Repr::Limit(inner) => fmt::Display::fmt(inner, f),
+            Repr::Limit(inner) => inner.write(f, "", inner.helps, None),
             Repr::InReclaim(inner) => {
                 inner.write(f, "inside reclaim, which does not nest", inner.helps, None)
             }
@@ -215,7 +215,8 @@ impl fmt::Display for ChargeError {
 }
 
 impl std::error::Error for ChargeError {
-    /// The refusal with its figures, where a limit was in the way: an [`OverLimitError`].
+    /// The refusal with its figures, where a limit was in the way: an [`OverLimitError`]. Its text is
+    /// the figures alone, so a report that prints all sources says nothing twice.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let refusal: &(dyn std::error::Error + 'static) = self.over_limit()?;
         Some(refusal)

@@ -13,8 +13,8 @@ use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
 use crate::admission::steps::begin;
 use crate::admission::wait::{InLine, LineTime};
+use crate::pressure::delayed::{self, Delayed};
 use crate::pressure::line;
-use crate::pressure::throttle::{self, Delayed};
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -176,7 +176,7 @@ impl ChargeFuture {
                 let charge = Charge::new(self.group.header, self.bytes);
                 self.state = Stage::Done;
                 if self.undelayed {
-                    let _ = throttle::delay_of_task(group, walked, self.end, None);
+                    let _ = delayed::delay_of_task(group, walked, self.end, None);
                 } else if let Some(delayed) = Delayed::begin(group, walked, self.end, waker) {
                     self.state = Stage::Delayed(delayed, charge);
                     return Poll::Pending;

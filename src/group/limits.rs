@@ -301,7 +301,8 @@ impl Limits {
     ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
     /// A charge has the importance that its group has when it begins to wait. An importance that
-    /// was set stays: the group inherits none any more. A max that is lowered, and
+    /// was set stays: the group inherits none any more, until a [spec](crate::GroupSpec) that has set
+    /// it has it no more. A max that is lowered, and
     /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no
     /// charge that fits reads it.
     ///

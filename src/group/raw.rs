@@ -2,8 +2,8 @@
 
 use std::mem::ManuallyDrop;
 
-use super::charge::{Charge, charge_and_sleep_slow, release};
-use super::charge_with::{OnFull, charge_slow, try_charge_slow};
+use super::charge::{Charge, charge_and_sleep_slow, release, try_charge_slow};
+use super::charge_with::{OnFull, charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;

@@ -129,15 +129,17 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
-/// use memcg::{ChargeError, Limit, Limits, Runtime};
+/// use memcg::{Limit, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let Some(refusal) = query.charge(1 << 30).unwrap_err().over_limit().cloned() else { panic!() };
+/// let error = query.charge(1 << 30).unwrap_err();
 /// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
 ///             neither waiting nor reclaim can help; to fit, raise max of /acme or charge less";
-/// assert_eq!(refusal.to_string(), line);
+/// assert_eq!(error.to_string(), line);
+/// let refusal = error.over_limit().unwrap();
+/// assert_eq!(refusal.to_string(), "the limit of /acme, max 512 MiB");
 /// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
 /// assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (1 << 30, 0, 512 << 20));
 /// assert_eq!((refusal.want(), refusal.stocked_bound(), refusal.is_behind()), (512 << 20, 0, false));
@@ -297,9 +299,12 @@ impl OverLimitError {
 
 // === The line ===
 
+/// The figures alone: a [`ChargeError`](crate::ChargeError), whose source this is, says the rest.
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "", self.helps, None)
+        let between = if self.is_checkpoint() { ": " } else { "" };
+        write!(f, "the limit of {}{between}", self.group.shown_path())?;
+        self.write_usage(f)
     }
 }
 

@@ -148,7 +148,7 @@ impl GroupTree {
             numa,
             events: event_cache(settings.pool_align),
             event_counts: AtomicU64::new(0),
-            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
+            reclaimers: Lock::new(Rank::Bookkeeping, Registered::default()),
             rings: Lock::new(Rank::Rings, Rings::default()),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),

@@ -90,6 +90,7 @@ impl Drop for Scheduled {
         };
         // SAFETY: as in `first`, for each of the list.
         while let Some(after) = unsafe { next(last).cast::<Object>().as_ref() } {
+            // SAFETY: as above.
             last = unsafe { after.kept() };
         }
         let all = deferred();

@@ -8,6 +8,7 @@
 //!
 //! The list names levels without a handle, so a pause keeps no group.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::counter::marks;
@@ -17,6 +18,7 @@ use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::Background;
+use crate::sync::model_failed;
 
 /// Pauses where nothing is freed: each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -24,11 +26,31 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its
 /// next turn.
-pub(crate) fn turn(mut job: Background) -> Option<Background> {
+pub(crate) fn turn(job: Background) -> Option<Background> {
     let level = &*job.level.try_pin()?;
     if level.state().is_offline() {
         return None;
     }
+    let watches = WatchesAgain(level);
+    let next = until_armed(level, job);
+    mem::forget(watches);
+    next
+}
+
+/// A panic of the engine ends the turn, and the thread with it: the next walk above the mark has a
+/// thread reclaim.
+struct WatchesAgain<'a>(&'a Counter);
+
+impl Drop for WatchesAgain<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if !model_failed() {
+            marks::watch_again(self.0);
+        }
+    }
+}
+
+fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
     loop {
         // Credit is no group's excess: what is above after this is live.
         if over(level) > 0 {
@@ -284,6 +306,21 @@ mod tests {
         }
         let asked = *lies.0.lock().unwrap();
         assert!((1..=400).contains(&asked), "{asked} calls");
+    }
+
+    /// A turn that a panic of the engine ends leaves its level to the next walk above the mark.
+    #[test]
+    fn a_turn_that_unwinds_is_not_the_last() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, _cache, _registration) = cached(&runtime, 40 * MIB);
+        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        let unwinds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _watches = WatchesAgain(group.first());
+            panic!("as a fault of the engine would");
+        }));
+        assert!(unwinds.is_err() && is_armed(&group));
+        let _more = group.charge(Bytes(12 * MIB)).unwrap();
+        until(|| group.live() <= 45 * MIB && is_armed(&group));
     }
 
     /// Each pause without anything freed is twice the one before; a group that is offline or gone

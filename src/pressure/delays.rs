@@ -13,7 +13,7 @@
 //!
 //! A delay ends with its group. A thread that cancels groups ends their delays in the table. A
 //! delay that comes into the table after that finds its group cancelled: its caller looks then
-//! (`throttle.rs`). A thread that takes a group offline ends delays only where it sees that there
+//! (`delayed.rs`). A thread that takes a group offline ends delays only where it sees that there
 //! are some: the look after 10 ms finds those that it has missed.
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was

@@ -859,3 +859,48 @@ impl Drop for Ticket {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    use super::table;
+    use crate::{Limits, Runtime};
+
+    /// A group that ends, and a max that falls, find the waits that they end and look at no others,
+    /// however many there are.
+    #[test]
+    fn waits_are_found_by_their_groups_and_sizes() {
+        let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
+        let root = runtime.root();
+        let _held = root.force_charge(1_000);
+        let tenants = ["a", "b"].map(|name| root.create(name, Limits::new()).unwrap());
+        let mut waits = Vec::new();
+        for number in 0..20_u64 {
+            let tenant = &tenants[number as usize % 2];
+            let group = tenant.create(number, Limits::new()).unwrap();
+            let mut future = Box::pin(group.charge_async(crate::Bytes(10 * (number + 1))));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(future.as_mut().poll(&mut context).is_pending());
+            waits.push((group, future));
+        }
+        let found = |group: &crate::Group, most| {
+            let level = group.first();
+            table(level.tree()).lock().below(level, most).len()
+        };
+        assert_eq!((found(&root, None), found(&tenants[0], None)), (20, 10));
+        assert_eq!(
+            (found(&root, Some(150)), found(&tenants[1], Some(150))),
+            (5, 3)
+        );
+        assert_eq!(found(&root, Some(u64::MAX)), 0);
+        for (left, (group, _)) in waits.iter().enumerate().rev() {
+            assert_eq!(found(group, None), 1);
+            group.offline().unwrap();
+            assert_eq!((found(group, None), found(&root, None)), (0, left));
+        }
+        let waiting = table(root.first().tree()).lock();
+        assert!(waiting.below.is_empty() && waiting.groups.is_empty() && waiting.lines.is_empty());
+    }
+}

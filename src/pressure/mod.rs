@@ -14,6 +14,7 @@
 
 pub(crate) mod background;
 pub(crate) mod callbacks;
+pub(crate) mod delayed;
 pub(crate) mod delays;
 pub(crate) mod high;
 pub(crate) mod incidents;

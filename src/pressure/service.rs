@@ -106,6 +106,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::counter::look;
+    use crate::counter::slow_path::{LOOKS, Linked};
+    use crate::counter::watch::DEFERRED;
+    use crate::thread::deferred::deferred;
     use crate::{Group, Limits, Runtime};
 
     /// A panic of the engine leaves a slow path in which bytes have come back, and the thread ends
@@ -167,6 +171,33 @@ mod tests {
         let end = Instant::now() + Duration::from_secs(60);
         while groups.iter().any(is_listed) {
             assert!(Instant::now() < end, "no slow path serves it");
+            thread::yield_now();
+        }
+    }
+
+    /// Of a list that a thread unwinds out of, the rest goes to the next slow path of any thread.
+    #[test]
+    #[allow(unsafe_code)]
+    fn looks_that_a_thread_has_not_come_to_are_left() {
+        let runtime = Runtime::builder().build().unwrap();
+        let groups =
+            ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        for group in &groups {
+            look::defer(group.first(), DEFERRED);
+        }
+        // A slow path of another test may take the list before, and those of other tests are there.
+        let mut list = Linked::new(deferred().looks.take(), LOOKS);
+        if let Some(first) = list.next() {
+            // SAFETY: the list has a handle, which the call gives up.
+            let counter: &crate::counter::object::Counter = unsafe { first.kept() };
+            counter.tree().policies().unwrap().look_again(first);
+        }
+        drop(list);
+        drop(Runtime::builder().build().unwrap());
+        let is_deferred = |group: &Group| group.first().limits.watched.is_for(DEFERRED);
+        let end = Instant::now() + Duration::from_secs(60);
+        while groups.iter().any(is_deferred) {
+            assert!(Instant::now() < end, "no slow path looks at it");
             thread::yield_now();
         }
     }

@@ -1,20 +1,17 @@
 //! Charges above high: reclaim first, then a delay.
 
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::counter::marks;
-use crate::counter::object::{Counter, Kept};
-use crate::hierarchy::{events, importance};
-use crate::pressure::delays::Alarm;
+use crate::counter::object::Counter;
+use crate::hierarchy::events;
 use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed,
     levels_above, levels_that_delay,
 };
 use crate::pressure::stalls::Stall;
-use crate::pressure::started;
 use crate::pressure::victims::{self, has_ended};
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
@@ -22,7 +19,6 @@ use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, sleep};
-use crate::thread::foreign::Foreign;
 
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
@@ -108,7 +104,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
 
 /// From now on a charger of the group is delayed: since an instant that this thread has read just
 /// before. The caller keeps the group.
-fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
+pub(super) fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
@@ -121,90 +117,6 @@ fn sleep_slow(group: &Counter, delay: Duration) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
     }
-}
-
-/// [`delay_after`] for a task, which shares its thread with others: a thread of the tree asks the
-/// reclaimers, and wakes `waker`. The delay is the one from before that.
-pub(crate) fn delay_of_task(
-    group: &Counter,
-    bytes: u64,
-    end: Option<Instant>,
-    waker: Option<&Waker>,
-) -> Duration {
-    if !is_any_above(group, bytes) {
-        return Duration::ZERO;
-    }
-    levels_above(group).for_each(|level| events::count(level, Event::High));
-    if !may_call_out() || end.is_some_and(is_over) {
-        return Duration::ZERO;
-    }
-    for level in levels_that_delay(group) {
-        if !registrations::any_below(level) {
-            drain_excess(level);
-            continue;
-        }
-        let waker = Foreign::new(waker.unwrap_or(Waker::noop()).clone());
-        if !started::shrink_to_high_and_wake(level, importance::of(group), waker) {
-            shrink_to_high(level, importance::of(group));
-        }
-    }
-    let delay = delay_of(group, bytes);
-    if delay <= DELAY_MIN {
-        return Duration::ZERO;
-    }
-    end.map_or(delay, |end| {
-        delay.min(end.saturating_duration_since(Instant::now()))
-    })
-}
-
-/// A future that is delayed above a high. Its owner keeps the group meanwhile.
-pub(crate) struct Delayed {
-    group: Kept,
-    until: Instant,
-    alarm: Alarm,
-    _stall: Option<Stall>,
-}
-
-impl Delayed {
-    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it,
-    /// for the future would have to wake itself time and again.
-    #[allow(unsafe_code)]
-    pub(crate) fn begin(
-        group: &Counter,
-        bytes: u64,
-        end: Option<Instant>,
-        waker: &Waker,
-    ) -> Option<Delayed> {
-        let delay = delay_of_task(group, bytes, end, Some(waker)).min(TIME_MAX);
-        let until = Instant::now() + delay;
-        if is_over(until) || !is_delayed(group) {
-            return None;
-        }
-        let alarm = alarm(group, until, waker)?;
-        let _stall = stand_still(group, Instant::now());
-        // SAFETY: the owner keeps the group as long as it has the value.
-        let group = unsafe { Kept::new(group) };
-        Some(Delayed {
-            group,
-            until,
-            alarm,
-            _stall,
-        })
-    }
-
-    /// True: the waker is woken when the delay may be over.
-    pub(crate) fn lasts(&self, waker: &Waker) -> bool {
-        !is_over(self.until) && is_delayed(&self.group) && self.alarm.renew(waker)
-    }
-}
-
-/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps
-/// the group. `None`: the delay is over, because the group is cancelled or offline, or because the
-/// system has no thread that wakes the future.
-pub(crate) fn alarm(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-    // In the table, then the look: a thread that cancels the group after this finds the delay
-    // there.
-    Alarm::set(Some(group), until, waker).filter(|_| !has_ended(group))
 }
 
 /// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is

@@ -1,5 +1,7 @@
 //! Which reclaimers can be asked, group by group: lists by ring, under a lock of their own.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
@@ -9,7 +11,7 @@ use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
 use crate::state::events::Event;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
-use crate::state::reclaimer::Reclaimer;
+use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
@@ -20,10 +22,10 @@ fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
 /// The reclaimers of the group with that ring, lowest priority first.
 pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
     let _path = SlowPath::enter();
-    lists(tree)
-        .get(ring as usize)
-        .into_iter()
-        .flatten()
+    let registered = lists(tree);
+    let list = registered.lists.get(ring as usize);
+    list.into_iter()
+        .flat_map(BTreeMap::values)
         .cloned()
         .collect()
 }
@@ -60,6 +62,8 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     let mut lists = lists(tree);
     // Under the lock: a group that goes offline hands on what it finds here afterwards. E47:
     // announced, then the look.
+    lists.numbers += 1;
+    reclaimer.number.store(lists.numbers, Ordering::Relaxed);
     let online = |level: &&Counter| !level.state().is_offline() || level.parent().is_none();
     // Mutation: registration-is-left-behind
     if let Some(group) = group.path_to_root().find(online) {
@@ -72,14 +76,17 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     }
 }
 
-fn add(tree: &Tree, lists: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>) {
+fn place(reclaimer: &Reclaimer) -> (ReclaimPriority, u64) {
+    (reclaimer.priority, reclaimer.number.load(Ordering::Relaxed))
+}
+
+fn add(tree: &Tree, registered: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>) {
+    let lists = &mut registered.lists;
     if lists.len() <= ring as usize {
-        lists.resize_with(ring as usize + 1, Vec::new);
+        lists.resize_with(ring as usize + 1, BTreeMap::new);
     }
     reclaimer.ring.store(ring, Ordering::Relaxed);
-    let list = &mut lists[ring as usize];
-    let at = list.partition_point(|other| other.priority <= reclaimer.priority);
-    list.insert(at, reclaimer);
+    lists[ring as usize].insert(place(&reclaimer), reclaimer);
     rings::lock(tree).set_own(ring, RingReason::Reclaimers, true);
 }
 
@@ -88,11 +95,8 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
     let _path = SlowPath::enter();
     let mut lists = lists(tree);
     let ring = reclaimer.ring.load(Ordering::Relaxed);
-    let list = lists.get_mut(ring as usize)?;
-    let at = list
-        .iter()
-        .position(|other| Arc::ptr_eq(other, reclaimer))?;
-    let gone = list.remove(at);
+    let list = lists.lists.get_mut(ring as usize)?;
+    let gone = list.remove(&place(reclaimer))?;
     if list.is_empty() {
         rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
     }
@@ -112,10 +116,11 @@ pub(crate) fn hand_to_parent(group: &Counter) {
     }
     let mut lists = lists(tree);
     let reclaimers = lists
+        .lists
         .get_mut(ring as usize)
         .map(std::mem::take)
         .unwrap_or_default();
-    for reclaimer in reclaimers {
+    for reclaimer in reclaimers.into_values() {
         add(tree, &mut lists, rings::number(parent), reclaimer);
     }
     rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);

@@ -1,11 +1,12 @@
 //! The state of reclaim: for each group the number of its ring, for a tree its reclaimers and the
 //! rings as data.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::counter::effective::ParentFigures;
 use crate::pool::PageVec;
-use crate::state::reclaimer::Reclaimer;
+use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 
 /// All that a group has, in the unit in which laps say what part of it they ask for.
@@ -48,8 +49,14 @@ impl RingPlace {
     }
 }
 
-/// The reclaimers of each group, by the number of its ring, lowest priority first.
-pub(crate) type Registered = Vec<Vec<Arc<Reclaimer>>>;
+/// The reclaimers of a tree.
+#[derive(Default)]
+pub(crate) struct Registered {
+    /// Those of each group, by the number of its ring, lowest priority first: by their places.
+    pub(crate) lists: Vec<BTreeMap<(ReclaimPriority, u64), Arc<Reclaimer>>>,
+    /// Registrations that there were.
+    pub(crate) numbers: u64,
+}
 
 /// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has
 /// one, and so have all groups above it. `M` is a group.

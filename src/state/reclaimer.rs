@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::counter::object::Counter;
 use crate::state::history::History;
 use crate::sync::Arc;
-use crate::sync::stat_atomic::AtomicU32;
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::thread::foreign::{Calls, Foreign, Panicked};
 
 /// Code that can give memory back: a cache, a pool, a buffer that spills.
@@ -179,6 +179,8 @@ pub(crate) struct Reclaimer {
     pub(crate) priority: ReclaimPriority,
     /// The list that it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) ring: AtomicU32,
+    /// Its number among all of its tree. Written once, under the same lock.
+    pub(crate) number: AtomicU64,
     pub(crate) calls: Calls,
     pub(crate) history: Arc<History>,
 }
@@ -189,6 +191,7 @@ impl Reclaimer {
             code: Foreign::new(code),
             priority,
             ring: AtomicU32::new(u32::MAX),
+            number: AtomicU64::new(0),
             calls: Calls::default(),
             history: Arc::new(History::new()),
         })

@@ -141,20 +141,31 @@ pub(crate) struct Waiting {
 /// serve: it may rise again by then.
 const STANDS: Duration = Duration::from_secs(1);
 
-/// Maxes from which a max that moves by itself has fallen within [`STANDS`], by the key of the
-/// level.
+/// A level whose max has fallen by itself.
+struct Fall {
+    level: Stale,
+    /// When it fell within [`STANDS`], and the max that it had before.
+    from: SmallVec<[(Instant, u64); 4]>,
+}
+
+/// Maxes that have fallen by themselves within [`STANDS`], by the key of the level.
 #[derive(Default)]
-pub(crate) struct Falls(BTreeMap<u64, (Stale, SmallVec<[(Instant, u64); 4]>)>);
+pub(crate) struct Falls(BTreeMap<u64, Fall>);
 
 impl Falls {
     /// Before the max falls.
     pub(crate) fn note(&mut self, level: &Counter) {
-        let (now, of) = (Instant::now(), Stale::new(level));
-        let (known, from) = self.0.entry(level.key()).or_insert((of, SmallVec::new()));
-        if *known != of {
-            (*known, *from) = (of, SmallVec::new());
+        let of = Stale::new(level);
+        let new = || Fall {
+            level: of,
+            from: SmallVec::new(),
+        };
+        let known = self.0.entry(level.key()).or_insert_with(new);
+        // The key may be that of a group that has gone.
+        if known.level != of {
+            *known = new();
         }
-        from.push((now, level.admits()));
+        known.from.push((Instant::now(), level.admits()));
     }
 
     /// The program sets the max, which counts as it is.
@@ -166,10 +177,11 @@ impl Falls {
     /// within [`STANDS`].
     pub(crate) fn lasting(&self, level: &Counter) -> u64 {
         let now = Instant::now();
-        let fell = self.0.get(&level.key());
-        let fell = fell.filter(|(of, _)| *of == Stale::new(level));
-        fell.into_iter()
-            .flat_map(|(_, from)| from)
+        let known = self.0.get(&level.key());
+        let known = known.filter(|fall| fall.level == Stale::new(level));
+        known
+            .into_iter()
+            .flat_map(|fall| &fall.from)
             .filter(|(at, _)| now.saturating_duration_since(*at) < STANDS)
             .map(|&(_, max)| max)
             .fold(level.admits(), u64::max)
@@ -177,14 +189,16 @@ impl Falls {
 
     /// Forgets what is older. Returns the levels where something was.
     pub(crate) fn expire(&mut self) -> Vec<Stale> {
-        let (now, mut stood) = (Instant::now(), Vec::new());
-        self.0.retain(|_, (level, from)| {
-            let before = from.len();
-            from.retain(|(at, _)| now.saturating_duration_since(*at) < STANDS);
-            if from.len() < before {
-                stood.push(*level);
+        let now = Instant::now();
+        let mut stood = Vec::new();
+        self.0.retain(|_, fall| {
+            let before = fall.from.len();
+            fall.from
+                .retain(|(at, _)| now.saturating_duration_since(*at) < STANDS);
+            if fall.from.len() < before {
+                stood.push(fall.level);
             }
-            !from.is_empty()
+            !fall.from.is_empty()
         });
         stood
     }

@@ -11,8 +11,7 @@ use super::{beside, build, model, model_without_pair, race};
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
 use crate::{
-    Bytes, Charge, ChargeError, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
-    Runtime,
+    Bytes, Charge, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime,
 };
 
 fn soft(bytes: u64) -> Limits {

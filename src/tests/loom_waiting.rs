@@ -18,8 +18,8 @@ use crate::hierarchy::events;
 use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
-    Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy,
-    ReclaimPriority, Runtime, RuntimeBuilder,
+    Bytes, Charge, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy, ReclaimPriority,
+    Runtime, RuntimeBuilder,
 };
 
 fn bare(max: u64) -> (Runtime, Group) {

@@ -14,7 +14,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use super::common::{block_on, waiting};
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, assert_released_once, below, check, runtime};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, ReclaimPriority};
+use crate::{Bytes, Event, Group, Limit, Limits, OnFull, ReclaimPriority};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);

@@ -97,7 +97,7 @@ fn a_further_counter() {
         .expect("a number");
     let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; \
                 neither waiting nor reclaim can help; to fit, raise max of swap of /acme or charge less";
-    let set = |bytes| acme.charge_set(&[(CounterKey::MEMORY, 5), (swap, bytes)]);
+    let set = |bytes| acme.charge_set(&[(CounterKey::MEMORY, Bytes(5)), (swap, Bytes(bytes))]);
     assert_prints(&set(12).expect_err("no room"), text);
     let _held = set(8).expect("room");
     let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; \
@@ -120,8 +120,11 @@ fn a_further_counter_of_things() {
     assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
-    let refused =
-        |counter, amount: u64| query.charge_set(&[(counter, amount)]).expect_err("no room");
+    let refused = |counter, amount: u64| {
+        query
+            .charge_set(&[(counter, Bytes(amount))])
+            .expect_err("no room")
+    };
     let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; neither waiting nor \
                 reclaim can help; to fit, raise max of descriptors of /acme or charge less";
     assert_prints(&refused(descriptors, 2_048), text);
@@ -147,7 +150,7 @@ fn a_further_counter_of_things() {
     let unlimited = create(&runtime.root(), "q18");
     assert_prints(
         &unlimited
-            .charge_set(&[(descriptors, u64::MAX)])
+            .charge_set(&[(descriptors, Bytes(u64::MAX))])
             .expect_err("too much"),
         text,
     );

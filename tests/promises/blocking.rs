@@ -16,11 +16,14 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/checkpoint.rs", &["pub fn checkpoint("]),
     ("group/counters.rs", &["pub fn set_max("]),
     ("group/events.rs", &["pub fn wait("]),
-    ("group/inspect.rs", &["fn set_observe_only("]),
     ("group/parts.rs", &["pub fn transfer("]),
     (
         "group/reading.rs",
-        &["pub fn set_limits(", "pub fn set_max("],
+        &[
+            "pub fn set_limits(",
+            "pub fn set_max(",
+            "pub fn set_observe_only(",
+        ],
     ),
     ("group/reclaim.rs", &["pub fn reclaim("]),
     ("group/registration.rs", &["pub struct Registration {"]),

@@ -58,7 +58,7 @@ impl Reclaim for Anon {
             let Some(page) = lock(&self.memory).pop() else {
                 break;
             };
-            match self.group.charge_set(&[(self.swap, page.bytes())]) {
+            match self.group.charge_set(&[(self.swap, Bytes(page.bytes()))]) {
                 Ok(slot) => lock(&self.swapped).extend(slot),
                 Err(_) => {
                     lock(&self.memory).push(page);

@@ -131,9 +131,7 @@ struct FileBytes {
 impl FileBytes {
     /// Charges `bytes` before they are written. An error holds the refusal's text.
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
-        let charged = self
-            .group
-            .try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
+        let charged = self.group.try_charge_set(&[(self.counter, bytes)]);
         charged
             .map(|[charge]| charge)
             .map_err(|error| io::Error::other(refused(&error)))

@@ -195,7 +195,8 @@ impl GroupFile {
 
     /// Sets a limit: `max`, a size or a percentage, as [`Limit`] understands them. Blanks and line
     /// feeds around it are left out. The limit is set as [`Group::set_limits`] sets it, so the call
-    /// may reclaim, and block.
+    /// may reclaim, and block. A max that comes from here is named so in refusals: they say to raise
+    /// `memory.max`, which their reader can write.
     ///
     /// # Errors
     ///
@@ -207,6 +208,8 @@ impl GroupFile {
     /// let runtime = memcg::Runtime::builder().build()?;
     /// GroupFile::Max.write(&runtime.root(), "1G\n")?;
     /// assert_eq!(runtime.root().max(), 1 << 30);
+    /// let refused = runtime.root().charge(2 << 30).unwrap_err().to_string();
+    /// assert!(refused.ends_with("to fit, raise memory.max or charge less"), "{refused}");
     /// assert!(GroupFile::Current.write(&runtime.root(), "0").is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -220,7 +223,8 @@ impl GroupFile {
             GroupFile::Min => Limits::new().min(limit()?),
             GroupFile::Low => Limits::new().low(limit()?),
             GroupFile::High => Limits::new().high(limit()?),
-            GroupFile::Max => Limits::new().max(limit()?),
+            // A refusal says where this max can be raised.
+            GroupFile::Max => Limits::new().max(limit()?).setting(self.name()),
             GroupFile::Soft => Limits::new().soft(limit()?),
             _ => {
                 return Err(FileError::ReadOnly {
@@ -296,7 +300,6 @@ pub fn read(runtime: &Runtime, path: &str, name: &str) -> Result<String, FileErr
 /// [`FileError`]. The old limit holds.
 ///
 /// ```
-///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// memcg_observe::write(&runtime, "/", "memory.high", "64M")?;
 /// assert_eq!(runtime.root().inspect().high(), 64 << 20);

@@ -371,7 +371,8 @@ fn counters_beside_memory() {
     let held = [(files, 2), (spill, 4_096), (cpu, 1_500_000_000)].map(|(counter, amount)| {
         let group = acme.counter(counter).expect("its own");
         group.set_batch(0);
-        acme.charge_set(&[(counter, amount)]).expect("room")
+        acme.charge_set(&[(counter, memcg::Bytes(amount))])
+            .expect("room")
     });
     assert!(acme.charge_set(&[(files, 2)]).is_err());
     let exposition = Exposition::new(&runtime);

@@ -177,7 +177,7 @@ impl GroupLimiter {
         counter: CounterKey,
         most: usize,
     ) -> Result<GroupLimiter, ChargeError> {
-        let [charge] = self.group.try_charge_set(&[(counter, most as u64)])?;
+        let [charge] = self.group.try_charge_set(&[(counter, most)])?;
         self.instances = charge;
         self.most_instances = most;
         Ok(self)

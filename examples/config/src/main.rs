@@ -2,7 +2,7 @@
 //! changes nothing.
 //!
 //! ```text
-//! cargo run -p memcg-examples-config [FILE [SECONDS]]
+//! cargo run -p memcg-examples-config [FILE [SECONDS]] [--observe]
 //! ```
 
 mod settings;
@@ -20,8 +20,8 @@ use clap::Parser;
 use memcg::errors::SpecError;
 use memcg::figures::GroupChange;
 use memcg::{
-    ApplyOptions, Charged, Group, GroupSpec, Reclaim, ReclaimContext, ReclaimPriority,
-    Registration, Runtime,
+    ApplyOptions, Bytes, Charged, Event, Group, GroupSpec, Reclaim, ReclaimContext,
+    ReclaimPriority, Registration, Runtime,
 };
 use settings::{SettingsError, parse, read};
 
@@ -55,6 +55,10 @@ struct Args {
     file: PathBuf,
     #[arg(default_value_t = 5)]
     seconds: u64,
+    /// Tries the limits out: nothing is refused, delayed or evicted, and each tenant is told what
+    /// would have been.
+    #[arg(long)]
+    observe: bool,
 }
 
 /// A group of the file that is online, and its cache.
@@ -102,6 +106,18 @@ fn update(
 }
 // ANCHOR_END: apply
 
+/// What the limits would have done if they acted.
+fn tell_observed(tenants: &[Tenant]) {
+    for Tenant { group, .. } in tenants {
+        let path = group.path();
+        let times = group.events().get(Event::Observed);
+        if times > 0 {
+            let above = Bytes(group.usage().saturating_sub(group.max()));
+            println!("{path}: {times} charges went above its max; it holds {above} too much");
+        }
+    }
+}
+
 // ANCHOR: reload
 /// The tree of the file, if it is not the same as before.
 fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<GroupSpec>, SettingsError> {
@@ -132,11 +148,17 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let Args { file, seconds } = Args::parse();
+    let Args {
+        file,
+        seconds,
+        observe,
+    } = Args::parse();
     let text = read(&file)?;
     let first = parse(&file, &text)?;
     let mut before = Some(text);
     let runtime = Runtime::builder().build()?;
+    // Holds for all groups below, also for those that come later.
+    runtime.root().set_observe_only(observe);
     let mut tenants = Vec::new();
     let stop = AtomicBool::new(false);
     println!("{seconds} s; the limits follow {}", file.display());
@@ -163,6 +185,9 @@ fn run() -> Result<(), Box<dyn Error>> {
                 }
                 if began.elapsed() >= next {
                     println!("{}", runtime.snapshot());
+                    if observe {
+                        tell_observed(&tenants);
+                    }
                     next += PRINT_EVERY;
                 }
             }

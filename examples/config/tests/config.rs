@@ -22,10 +22,15 @@ struct Program {
 
 impl Program {
     fn start(name: &str) -> Program {
+        Program::start_with(name, &[])
+    }
+
+    fn start_with(name: &str, arguments: &[&str]) -> Program {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
         fs::write(&file, FIRST).expect("the file can be written");
         let mut child = command(&file)
             .arg("600")
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -155,4 +160,15 @@ fn a_file_that_is_wrong_from_the_start_ends_the_program() {
         !output.status.success() && said.contains("start.toml:2: /: unknown field `mini`"),
         "{said}"
     );
+}
+
+/// Nothing is refused, and the program says what would have been.
+#[test]
+fn limits_are_tried_out_first() {
+    let program = Program::start_with("observe", &["--observe"]);
+    program.line(&[
+        "/acme: ",
+        " charges went above its max; it holds ",
+        " too much",
+    ]);
 }

@@ -111,7 +111,7 @@ impl GroupSpec {
             });
         }
         let _turn = ApplyTurn::begin(group).ok_or(SpecError::Busy)?;
-        let above = Above {
+        let above = PlanParent {
             parent: 0,
             limited: limited_above(group),
         };
@@ -188,7 +188,7 @@ struct GroupTarget {
 
 /// What a group of the plan has above it.
 #[derive(Clone, Copy)]
-struct Above {
+struct PlanParent {
     /// The place of its parent.
     parent: usize,
     /// The max that its percentages will be taken of, in bytes.
@@ -384,7 +384,7 @@ impl<'a> Plan<'a> {
         spec: &'a GroupSpec,
         name: &'a str,
         group: Option<Group>,
-        Above { parent, limited }: Above,
+        PlanParent { parent, limited }: PlanParent,
         path: &SpecPath<'_>,
     ) -> Result<(), SpecError> {
         let is_dropped = |group: &Group| applied(group).get().has(MAX);
@@ -424,7 +424,7 @@ impl<'a> Plan<'a> {
             target: target.transpose()?,
             group: group.clone(),
         });
-        let above = Above {
+        let above = PlanParent {
             parent: place,
             limited: max.or(limited),
         };

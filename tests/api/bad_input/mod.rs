@@ -467,7 +467,7 @@ fn the_largest_sizes() {
             assert!(held.charge.grow(Bytes(bytes)).is_err());
             assert!(
                 held.query
-                    .charge_set(&[(CounterKey::MEMORY, bytes)])
+                    .charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
                     .is_err()
             );
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
@@ -536,7 +536,10 @@ fn charging_a_group_that_is_offline() {
             ),
         );
         assert!(error.is_offline() && *error.group() == gone && error.requested() == bytes);
-        assert!(gone.charge_set(&[(CounterKey::MEMORY, bytes)]).is_err());
+        assert!(
+            gone.charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
+                .is_err()
+        );
     }
     assert!(left.grow(1).is_err() && left.resize(6).is_err());
     left.resize(4).expect("less");
@@ -627,7 +630,7 @@ fn merging_charges_of_two_groups() {
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.
-        let [spilt] = a.charge_set(&[(spill, bytes)]).expect("room");
+        let [spilt] = a.charge_set(&[(spill, Bytes(bytes))]).expect("room");
         let spilt = ours.merge(spilt).expect_err("two counters").into_charge();
         assert_eq!((ours.bytes(), spilt.bytes()), (10, bytes));
         assert!(runtime.verify().is_ok());
@@ -688,7 +691,11 @@ fn a_refusal_names_the_group_and_the_reason() {
         "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; neither \
          waiting nor reclaim can help; to fit, raise max of /acme or charge less",
     );
-    assert!(refused.source().is_none(), "said once");
+    let source = refused.source().expect("the figures");
+    assert_eq!(
+        source.to_string(),
+        "the limit of /acme, usage 30 B of max 512 MiB",
+    );
     let Some(refusal) = refused.over_limit() else {
         panic!("a limit")
     };

@@ -32,9 +32,9 @@ fn a_set_is_charged_as_one() {
         }
         let amounts = move |bytes: [u64; 3]| {
             [
-                (counters[0], bytes[0]),
-                (counters[1], bytes[1]),
-                (counters[2], bytes[2]),
+                (counters[0], Bytes(bytes[0])),
+                (counters[1], Bytes(bytes[1])),
+                (counters[2], Bytes(bytes[2])),
             ]
         };
         let set = group.charge_set(&amounts([60, 70, 0])).expect("room");
@@ -98,7 +98,9 @@ fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
         (set.each_ref().map(Charge::bytes), live(&root, counters)),
         ([3, 5, 4], [5, 7, 0])
     );
-    let [] = root.charge_set(&[]).expect("nothing");
+    let [] = root
+        .charge_set(&[] as &[(CounterKey, Bytes); 0])
+        .expect("nothing");
     drop(set);
     assert_empty(&runtime);
 }

@@ -76,6 +76,7 @@ fn not_to_a_group_that_is_offline() {
             let error = held.transfer(c).expect_err("it is offline");
             assert!(error.is_offline(), "{error}");
             assert_eq!((error.group(), error.requested()), (c, bytes));
+            drop(error); // it has a handle
             assert_eq!(
                 (live(&groups), held.group()),
                 ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone())

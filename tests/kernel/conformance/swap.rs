@@ -92,7 +92,9 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
         .reclaim(Bytes(20 * MIB))
         .expect("not inside a reclaimer");
     assert_eq!((report.freed, child.live()), (10 * MIB, 10 * MIB));
-    let refused = child.charge_set(&[(swap, MIB)]).expect_err("full above");
+    let refused = child
+        .charge_set(&[(swap, Bytes(MIB))])
+        .expect_err("full above");
     let Some(refusal) = refused.over_limit() else {
         panic!("{refused}")
     };

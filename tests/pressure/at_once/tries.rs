@@ -36,7 +36,9 @@ const FORMS: &[(&str, Form)] = &[
         group.force_charge(0).try_resize(Bytes(bytes)).is_ok()
     }),
     ("try_charge_set", |group, bytes| {
-        group.try_charge_set(&[(CounterKey::MEMORY, bytes)]).is_ok()
+        group
+            .try_charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
+            .is_ok()
     }),
     ("try_make", |group, bytes| {
         Charged::try_make(group, Bytes(bytes), || ()).is_ok()

@@ -194,7 +194,7 @@ fn a_further_counter_is_no_memory() {
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let _held = charge(&root, MIB);
-    let spilt = root.charge_set(&[(spill, MIB)]).expect("no max");
+    let spilt = root.charge_set(&[(spill, Bytes(MIB))]).expect("no max");
     let spilt = Mutex::new(Some(spilt));
     let _registration = root.register_reclaimer(
         call(move |want, _| {

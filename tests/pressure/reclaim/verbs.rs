@@ -36,7 +36,7 @@ const VERBS: [Verb; 5] = [
     }),
     ("charge_set", |full, _, _| {
         full.leaf
-            .charge_set(&[(CounterKey::MEMORY, 2 * MIB)])
+            .charge_set(&[(CounterKey::MEMORY, Bytes(2 * MIB))])
             .is_ok()
     }),
 ];
@@ -127,7 +127,7 @@ fn further_counters_ask_no_group() {
         assert!(group.charge_set(&[(spill, 101)]).is_err());
         assert!(
             group
-                .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 101)])
+                .charge_set(&[(CounterKey::MEMORY, Bytes(MIB)), (spill, Bytes(101))])
                 .is_err()
         );
         assert_eq!(
@@ -137,7 +137,7 @@ fn further_counters_ask_no_group() {
         // Memory that is full is made room for in a set as elsewhere.
         group.set_max(Limit::Bytes(16 * MIB)).expect("a number");
         let set = group
-            .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 100)])
+            .charge_set(&[(CounterKey::MEMORY, Bytes(MIB)), (spill, Bytes(100))])
             .expect("after reclaim");
         assert_eq!(set.each_ref().map(Charge::bytes), [MIB, 100]);
         assert!(cache.bytes() <= 15 * MIB);

@@ -116,7 +116,10 @@ fn whatever_is_given_back() {
         }
         // And as part of a set.
         let held = group
-            .charge_set(&[(memcg::CounterKey::MEMORY, 8 * KIB), (swap, 1)])
+            .charge_set(&[
+                (memcg::CounterKey::MEMORY, Bytes(8 * KIB)),
+                (swap, Bytes(1)),
+            ])
             .expect("room");
         let mut waiter = in_line(&below, 5 * KIB);
         drop(held);

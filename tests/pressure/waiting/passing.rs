@@ -142,7 +142,11 @@ fn in_every_verb() {
             held.shrink(Bytes(8 * KIB));
             held.resize(Bytes(48 * KIB)).expect("it may pass");
             held.resize(Bytes(40 * KIB)).expect("less always fits");
-            drop(group.charge_set(&[(memory, 8 * KIB)]).expect("it may pass"));
+            drop(
+                group
+                    .charge_set(&[(memory, Bytes(8 * KIB))])
+                    .expect("it may pass"),
+            );
             moved.transfer(&group).expect("it may pass");
             moved.transfer(&other).expect("no limit there");
         }

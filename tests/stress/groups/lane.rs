@@ -56,8 +56,8 @@ impl Lane {
             420..460 => {
                 let group = world.any_group(&mut self.rng);
                 let amounts = [
-                    (CounterKey::MEMORY, self.bytes()),
-                    (world.spill, self.bytes()),
+                    (CounterKey::MEMORY, Bytes(self.bytes())),
+                    (world.spill, Bytes(self.bytes())),
                 ];
                 match group.charge_set(&amounts) {
                     Ok(set) => self.held.extend(set),

@@ -447,8 +447,8 @@ impl<'a> Worker<'a> {
 
     fn charge_set(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let amounts = [
-            (CounterKey::MEMORY, self.bytes() / 8),
-            (self.world.files, self.rng.random_range(0..4)),
+            (CounterKey::MEMORY, Bytes(self.bytes() / 8)),
+            (self.world.files, Bytes(self.rng.random_range(0..4))),
         ];
         let ended = group.charge_set(&amounts);
         self.tally.one(What::Sets);

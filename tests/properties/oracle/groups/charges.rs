@@ -127,7 +127,7 @@ impl Run {
         if self.charges.len() >= CHARGES_MAX {
             return;
         }
-        let amounts = [0, 1].map(|counter| (self.counter(counter), bytes[counter]));
+        let amounts = [0, 1].map(|counter| (self.counter(counter), Bytes(bytes[counter])));
         let at_once = is_odd(op);
         let found = self.on(op, group, move |group| match at_once {
             true => group.try_charge_set(&amounts),

@@ -235,7 +235,7 @@ impl Run {
             Ok(charge) => Some(charge),
             Err(error) if error.is_over_limit() => {
                 let refusal = error.over_limit().expect("a refusal");
-                self.check_refusal(&refusal);
+                self.check_refusal(refusal);
                 None
             }
             Err(other) => panic!("{}: {other}", self.at),
