@@ -26,7 +26,7 @@ fn body(go_on: Arc<Semaphore>) -> Body {
     Body::from_stream(frames)
 }
 
-/// The router outlives the function that made it, and has its groups: it keeps the runtime.
+/// The last handle on the runtime goes into the router.
 fn service(folder: &std::path::Path) -> (Router, memcg::Group) {
     let budget = tenants().unwrap();
     let acme = budget.group("/acme").unwrap();

@@ -32,18 +32,18 @@ const WINDOW: usize = 64 << 10;
 /// What the handlers share.
 #[derive(Clone)]
 struct App {
-    /// Keeps the groups online as long as the service is there.
+    /// A handle on the runtime, which keeps the groups online.
     budget: Runtime,
     folder: PathBuf,
 }
 
 // ANCHOR: app
 fn app(state: App) -> Router {
-    let budget = state.budget.clone();
+    let root = state.budget.root();
     let admission = AdmissionLayer::new(move |request: &Request<Body>| {
         let name = request.headers().get("x-tenant");
         let name = name.and_then(|name| name.to_str().ok());
-        let tenant = name.and_then(|name| budget.root().child(name));
+        let tenant = name.and_then(|name| root.child(name));
         tenant.ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "no such tenant"))
     });
     Router::new()
@@ -55,7 +55,7 @@ fn app(state: App) -> Router {
                 .response(1 << 10)
                 .patience(Duration::from_millis(100)),
         )
-        .with_state(state)
+        .with_state(state) // the groups are online as long as the router is there
 }
 // ANCHOR_END: app
 

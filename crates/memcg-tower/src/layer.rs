@@ -44,13 +44,14 @@ use crate::verdict::Classification;
 /// use memcg_tower::AdmissionLayer;
 ///
 /// let budget = Runtime::builder().max(Limit::gib(2)).build()?;
-/// budget.root().create("acme", Limits::new().max(Limit::mib(512)))?;
-/// // The classifier owns the runtime: the groups are online as long as the router is there.
+/// let root = budget.root();
+/// root.create("acme", Limits::new().max(Limit::mib(512)))?;
 /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-///     budget.root().child(request.headers().get("x-tenant")?.to_str().ok()?)
+///     root.child(request.headers().get("x-tenant")?.to_str().ok()?)
 /// });
 /// let layer = layer.overhead(16 << 10).unknown_body(64 << 10).patience(Duration::from_millis(250));
-/// let app: Router = Router::new().route("/", post(|body: String| async move { body })).layer(layer);
+/// let app = Router::new().route("/", post(|body: String| async move { body })).layer(layer);
+/// let app: Router = app.with_state(budget); // the groups are online as long as the router is there
 /// # drop(app);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -66,9 +67,9 @@ impl<C> AdmissionLayer<C> {
     /// request [weights of its own](crate::RequestWeight). It runs in `call`, once for each
     /// request.
     ///
-    /// Let it own the `Runtime`, or keep a handle elsewhere for as long as the layer is there. When
-    /// the last handle goes, as at the end of a function that returns a router, all groups go
-    /// offline, and each request gets 503.
+    /// A group is no handle on its `Runtime`. When the last of those goes, as at the end of a
+    /// function that returns a router, all groups go offline, and each request gets 503. So keep one
+    /// in the router's state, as above, which requests that run have, too.
     ///
     /// ```
     /// use axum::body::Body;
@@ -77,10 +78,11 @@ impl<C> AdmissionLayer<C> {
     /// use memcg_tower::{AdmissionLayer, Refusal};
     ///
     /// let budget = Runtime::builder().max(1 << 30).build()?;
-    /// budget.root().create("acme", Limits::new())?;
+    /// let root = budget.root();
+    /// root.create("acme", Limits::new())?;
     /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
     ///     let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
-    ///     let tenant = name.and_then(|name| budget.root().child(name));
+    ///     let tenant = name.and_then(|name| root.child(name));
     ///     tenant.ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "no such tenant"))
     /// });
     /// # drop(layer);
