@@ -84,7 +84,7 @@
 //! | tell apart why a call was refused | module [`errors`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
-//! | share credit among the threads of a channel | [`Group::central_stock`] ([`CentralStock`]); a [`ChargeFuture`] is a place in line for its queue |
+//! | share credit among the threads of a channel | [`CentralStock`]; a [`ChargeFuture`] is a place in line for its queue |
 //! | look inside | [`Group::inspect`]; modules [`inspect`] and [`footprint`] |
 //! | choose the barrier | module [`barrier`] |
 //!

@@ -21,7 +21,7 @@ use crate::thread::slow_path;
 pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
 /// Help for a charge that was refused: the answer of
-/// [`ChargeError::helps`](crate::ChargeError::helps). A refusal prints it.
+/// [`ChargeError::remedy`](crate::ChargeError::remedy). A refusal prints it.
 ///
 /// ```
 /// use memcg::errors::Remedy;
