@@ -6,6 +6,9 @@ use memcg::ChargeError;
 
 /// Why a message was not sent, with the message.
 ///
+/// A sender ends on [`Closed`](Self::Closed). Anything else is a message that was not sent, which it
+/// drops, keeps or tries again: other reasons may come, so a `match` ends with `Err(error)`.
+///
 /// ```
 /// use memcg::{Limits, Runtime};
 /// use memcg_tokio::{SendError, channel};
