@@ -108,6 +108,8 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
+    use crate::state::key::takes_n_log_n;
+    use crate::state::started::Levels;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,
@@ -321,6 +323,47 @@ mod tests {
         assert!(unwinds.is_err() && is_armed(&group));
         let _more = group.charge(Bytes(12 * MIB)).unwrap();
         until(|| group.live() <= 45 * MIB && is_armed(&group));
+    }
+
+    /// Levels that stay above their marks, because nothing gives, have a turn each, which costs a
+    /// look-up in the list of them.
+    #[test]
+    fn levels_that_get_nothing_take_turns() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        let begun = Instant::now();
+        let mut levels = Levels::default();
+        let above = |number: u64| {
+            let group = runtime.root().create(number, Limits::new()).unwrap();
+            let held = group.charge(Bytes(MIB)).unwrap();
+            group
+                .first()
+                .usage
+                .reclaim_above
+                .store(1, crate::sync::Ordering::Relaxed);
+            (group, held)
+        };
+        let groups: Vec<_> = (0..4_096).map(above).collect();
+        takes_n_log_n(groups.len(), || {
+            for (group, _) in &groups {
+                levels.add(Background {
+                    level: Stale::new(group.first()),
+                    at: begun,
+                    pause: Duration::ZERO,
+                    unseen: 0,
+                });
+            }
+        });
+        let far = begun + Duration::from_secs(3_600);
+        for pause in [10, 20, 40] {
+            takes_n_log_n(groups.len(), || {
+                for _ in &groups {
+                    let next = turn(levels.take_due(far).unwrap()).unwrap();
+                    assert_eq!(next.pause.as_millis(), pause, "each has its turn");
+                    levels.add(next);
+                }
+            });
+        }
+        assert_eq!(levels.len(), groups.len());
     }
 
     /// Each pause without anything freed is twice the one before; a group that is offline or gone

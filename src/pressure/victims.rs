@@ -30,6 +30,7 @@ use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
+use crate::state::key::Key;
 use crate::state::oom::{
     CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
 };
@@ -207,7 +208,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 /// A hook in the list, and its number there. Dropped, it is removed.
-pub(crate) struct HookGuard(u64, Arc<Callback<CancelInfo>>);
+pub(crate) struct HookGuard(Key, Arc<Callback<CancelInfo>>);
 
 impl Drop for HookGuard {
     fn drop(&mut self) {
@@ -230,7 +231,7 @@ pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard
     let _path = SlowPath::enter();
     let mut oom = table(group.tree()).lock();
     oom.numbers += 1;
-    let number = oom.numbers;
+    let number = Key(oom.numbers);
     oom.hooks.insert(number, Arc::clone(&hook));
     HookGuard(number, hook)
 }
@@ -699,5 +700,28 @@ impl Chosen<'_> {
         delays::end(&self.unit, is_hit);
         drop(path);
         wakers.wake();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::state::key::takes_n_log_n;
+    use crate::{Limits, Runtime};
+
+    /// Queries that end find their hooks by number, whichever goes first.
+    #[test]
+    fn hooks_are_found_by_number() {
+        let runtime = Runtime::builder().build().unwrap();
+        let root = runtime.root();
+        let groups: Vec<_> = (0..4_096_u64)
+            .map(|number| root.create(number, Limits::new()).unwrap())
+            .collect();
+        let hooked = || groups.iter().map(|group| group.on_cancel(|_| ()));
+        let in_order: Vec<_> = hooked().collect();
+        takes_n_log_n(groups.len(), || in_order.into_iter().for_each(drop));
+        let reversed: Vec<_> = hooked().collect();
+        takes_n_log_n(groups.len(), || reversed.into_iter().rev().for_each(drop));
+        let oom = super::table(root.first().tree()).lock();
+        assert!(oom.hooks.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
 use crate::state::events::Event;
+use crate::state::key::Key;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
 use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::lock::LockGuard;
@@ -76,8 +77,11 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     }
 }
 
-fn place(reclaimer: &Reclaimer) -> (ReclaimPriority, u64) {
-    (reclaimer.priority, reclaimer.number.load(Ordering::Relaxed))
+fn place(reclaimer: &Reclaimer) -> (ReclaimPriority, Key) {
+    (
+        reclaimer.priority,
+        Key(reclaimer.number.load(Ordering::Relaxed)),
+    )
 }
 
 fn add(tree: &Tree, registered: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>) {
@@ -124,4 +128,45 @@ pub(crate) fn hand_to_parent(group: &Counter) {
         add(tree, &mut lists, rings::number(parent), reclaimer);
     }
     rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::{any_below, listed, rings};
+    use crate::state::key::takes_n_log_n;
+    use crate::sync::Arc;
+    use crate::{Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
+
+    struct Nothing;
+
+    impl Reclaim for Nothing {
+        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+            0
+        }
+    }
+
+    /// Registrations of one group are found by their places, whichever is dropped first, and also
+    /// once the group has handed them to its parent.
+    #[test]
+    fn registrations_are_found_by_place() {
+        const MANY: usize = 4_096;
+        let runtime = Runtime::builder().build().unwrap();
+        let root = runtime.root();
+        for (name, goes_offline) in [("stays", false), ("goes", true)] {
+            let group = root.create(name, Limits::new()).unwrap();
+            let register = |_| group.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL);
+            let mut registered: Vec<_> = (0..MANY).map(register).collect();
+            let other = registered.split_off(MANY / 2);
+            if goes_offline {
+                takes_n_log_n(MANY, || group.offline().unwrap());
+            }
+            takes_n_log_n(MANY / 2, || registered.into_iter().for_each(drop));
+            assert_eq!(
+                listed(root.first().tree(), rings::number(root.first())).len(),
+                if goes_offline { MANY / 2 } else { 0 }
+            );
+            takes_n_log_n(MANY / 2, || other.into_iter().rev().for_each(drop));
+            assert!(!any_below(root.first()));
+        }
+    }
 }

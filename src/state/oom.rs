@@ -10,6 +10,7 @@ use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
 use crate::counter::object::KeptHeader;
 use crate::state::callback::Callback;
+use crate::state::key::Key;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::foreign::Foreign;
@@ -316,7 +317,7 @@ impl OomMarks {
 #[derive(Default)]
 pub(crate) struct Oom {
     /// In the order in which they came, each with a number.
-    pub(crate) hooks: BTreeMap<u64, Arc<Callback<CancelInfo>>>,
+    pub(crate) hooks: BTreeMap<Key, Arc<Callback<CancelInfo>>>,
     /// Hooks that there were.
     pub(crate) numbers: u64,
     pub(crate) victims: Vec<Arc<Victim>>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::counter::effective::ParentFigures;
 use crate::pool::PageVec;
+use crate::state::key::Key;
 use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 
@@ -53,7 +54,7 @@ impl RingPlace {
 #[derive(Default)]
 pub(crate) struct Registered {
     /// Those of each group, by the number of its ring, lowest priority first: by their places.
-    pub(crate) lists: Vec<BTreeMap<(ReclaimPriority, u64), Arc<Reclaimer>>>,
+    pub(crate) lists: Vec<BTreeMap<(ReclaimPriority, Key), Arc<Reclaimer>>>,
     /// Registrations that there were.
     pub(crate) numbers: u64,
 }

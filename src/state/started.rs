@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
+use crate::state::key::Key;
 use crate::thread::helper::Helper;
 use crate::thread::nested_wakers::DueWakers;
 
@@ -75,14 +76,14 @@ pub(crate) struct Background {
 /// look-up, however many there are.
 #[derive(Default)]
 pub(crate) struct Levels {
-    by_key: BTreeMap<u64, Background>,
+    by_key: BTreeMap<Key, Background>,
     /// The keys, by when each has its turn.
-    turns: BTreeSet<(Instant, u64)>,
+    turns: BTreeSet<(Instant, Key)>,
 }
 
 impl Levels {
     pub(crate) fn add(&mut self, job: Background) {
-        let key = job.level.object.key();
+        let key = Key(job.level.object.key());
         if let Some(listed) = self.by_key.get(&key) {
             if listed.level == job.level {
                 return;

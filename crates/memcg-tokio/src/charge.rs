@@ -1,8 +1,10 @@
-//! Charges with tokio's clock, and credit that goes back where a worker parks.
+//! Charges with tokio's clock, checkpoints, and credit that goes back where a worker parks.
 
+use std::future::Future;
 use std::time::Duration;
 
 use memcg::{Charge, ChargeError, Group, IntoBytes, OnFull, Runtime};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 /// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests
@@ -10,7 +12,8 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// It does what [`Group::charge_async`] does. A charge that hits the thread's stock arms no timer.
 /// The delay above a [high](memcg::Limits::high) goes by the system's clock, and ends with `time`,
-/// too.
+/// too. The charge counts in tokio's budget of a task, so a loop of charges that fit leaves turns
+/// to the other tasks of its worker.
 ///
 /// # Errors
 ///
@@ -44,6 +47,7 @@ pub async fn charge_timeout(
     time: Duration,
 ) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
+    consume_budget().await;
     match group.charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => {
@@ -88,9 +92,51 @@ pub async fn charge_until(
     deadline: Instant,
 ) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
+    consume_budget().await;
     match group.charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(sleep_until(deadline)).await,
+    }
+}
+
+/// Asks whether the work of the current group may go on, as [`Group::checkpoint_async`] does, and
+/// counts in tokio's budget of a task: a loop that only computes and asks leaves turns to the other
+/// tasks of its worker, which a loop of the core's checkpoints does not.
+///
+/// The group is the one that is current at this call: `group.run(memcg_tokio::checkpoint)` asks for
+/// another one.
+///
+/// # Errors
+///
+/// As [`Group::checkpoint_async`].
+///
+/// ```
+/// use memcg::{Group, Limits, Runtime};
+/// use memcg_tokio::{checkpoint, spawn_in};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().build()?;
+/// let query = budget.root().create("q17", Limits::new().max(100))?;
+/// let work = spawn_in(&query, async {
+///     let mut held = Vec::new();
+///     loop {
+///         held.push(Group::current().unwrap().force_charge(40)); // as an allocator charges
+///         if let Err(stopped) = checkpoint().await {
+///             return (held.len(), stopped);
+///         }
+///     }
+/// });
+/// let (rows, stopped) = work.await?;
+/// assert_eq!((rows, stopped.group()), (3, &query));
+/// # Ok(())
+/// # }
+/// ```
+pub fn checkpoint() -> impl Future<Output = Result<(), ChargeError>> + Send + 'static {
+    let check = Group::checkpoint_async();
+    async move {
+        consume_budget().await;
+        check.await
     }
 }
 

@@ -10,7 +10,7 @@ mod charge;
 mod mpsc;
 mod spawn;
 
-pub use charge::{charge_timeout, charge_until, release_credit};
+pub use charge::{charge_timeout, charge_until, checkpoint, release_credit};
 #[cfg(feature = "tokio-util")]
 pub use mpsc::PollSender;
 pub use mpsc::{OwnedPermit, Receiver, SendError, Sender, WeakSender, channel, message_overhead};

@@ -1,10 +1,15 @@
 //! Tasks in groups, charges with tokio's clock, and credit of workers that park.
 
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use memcg::{Group, Limits, Runtime};
-use memcg_tokio::{charge_timeout, charge_until, release_credit, spawn_blocking_in, spawn_in};
+use memcg_tokio::{
+    charge_timeout, charge_until, checkpoint, release_credit, spawn_blocking_in, spawn_in,
+};
+use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 fn current() -> Option<String> {
@@ -158,4 +163,89 @@ fn a_worker_that_parks_gives_its_credit_back() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(charges);
+}
+
+const STEPS: usize = 2_000;
+
+/// Runs [`STEPS`] steps, each of which is ready at once, beside a second task of the same thread.
+/// Returns the steps after which the second task ran first.
+async fn first_turn_beside<S: Future<Output = ()>>(mut step: impl FnMut() -> S) -> usize {
+    let done = Cell::new(0);
+    let neighbour_ran_after = Cell::new(STEPS);
+    let busy = async {
+        for _ in 0..STEPS {
+            step().await;
+            done.set(done.get() + 1);
+        }
+    };
+    let tasks = LocalSet::new();
+    tasks
+        .run_until(async {
+            let (starts, started) = tokio::sync::oneshot::channel();
+            let neighbour = tokio::task::spawn_local(async move {
+                let _ = starts.send(());
+            });
+            let looks = async {
+                let _ = started.await;
+                neighbour_ran_after.set(done.get());
+                neighbour.await.unwrap();
+            };
+            tokio::join!(busy, looks);
+        })
+        .await;
+    assert_eq!(done.get(), STEPS);
+    neighbour_ran_after.get()
+}
+
+/// Forms that are ready at once count in tokio's budget of a task, which is 128 steps: a loop of
+/// them does not keep the thread from its other tasks.
+#[tokio::test(flavor = "current_thread")]
+async fn a_loop_of_ready_forms_leaves_turns_to_others() {
+    let (_runtime, acme) = acme();
+    let hour = Duration::from_secs(3600);
+    let deadline = Instant::now() + hour;
+    let (sender, receiver) = memcg_tokio::channel::<u64>(&acme);
+    let receiver = RefCell::new(receiver);
+    let turns = [
+        first_turn_beside(|| async { drop(charge_timeout(&acme, 9, hour).await.unwrap()) }).await,
+        first_turn_beside(|| async { drop(charge_until(&acme, 9, deadline).await.unwrap()) }).await,
+        first_turn_beside(|| async { acme.run(checkpoint).await.unwrap() }).await,
+        first_turn_beside(|| async { drop(sender.reserve(9).await.unwrap()) }).await,
+        first_turn_beside(|| async {
+            sender.send(1).await.unwrap();
+            receiver.borrow_mut().try_recv().unwrap();
+        })
+        .await,
+        first_turn_beside(|| async {
+            sender.send_timeout(1, hour).await.unwrap();
+            receiver.borrow_mut().try_recv().unwrap();
+        })
+        .await,
+        first_turn_beside(|| async {
+            sender.try_send(1).unwrap();
+            poll_fn(|context| receiver.borrow_mut().poll_recv(context)).await;
+        })
+        .await,
+    ];
+    assert!(turns.iter().all(|&turn| turn <= 256), "{turns:?}");
+    let of_the_core = || async { drop(acme.charge_async(9).await.unwrap()) };
+    assert_eq!(
+        first_turn_beside(of_the_core).await,
+        STEPS,
+        "the core knows no executor: this test sees what its forms keep to themselves"
+    );
+}
+
+/// The checkpoint is one of the group that is current where it is made, and says what the core's
+/// says.
+#[tokio::test(flavor = "current_thread")]
+async fn a_checkpoint_tells_the_group_that_is_above() {
+    let (_runtime, acme) = acme();
+    let over = acme.force_charge(1200);
+    assert!(checkpoint().await.is_ok(), "no group is current");
+    let stopped = acme.run(checkpoint).await.unwrap_err();
+    assert_eq!((stopped.group(), stopped.is_over_limit()), (&acme, true));
+    drop(over);
+    let goes_on = async { checkpoint().await };
+    assert!(spawn_in(&acme, goes_on).await.unwrap().is_ok());
 }
