@@ -833,7 +833,7 @@ impl Body<'_, '_> {
 
 /// Methods of the standard library that a type of the crate has too. A receiver of no known type
 /// has that one.
-const OF_STD: &[&str] = &["is_ok", "is_zero"];
+const OF_STD: &[&str] = &["is_ok", "is_zero", "try_reserve"];
 
 /// Each call of a function in another file, of those files that `of` has.
 pub(crate) fn calls(of: &Crate) -> Vec<Call> {

@@ -1,5 +1,6 @@
 //! Each form with `try_` returns whatever other threads are stopped in, and calls nothing foreign.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -15,54 +16,69 @@ use super::{
 };
 use crate::support::waiters::in_line;
 
-/// A form of charging that never blocks: charges `bytes`, and gives them back where they fit.
-type Form = fn(&Group, u64) -> bool;
+/// What a form has made, or has tried with: to drop it gives the bytes back, which may call
+/// listeners.
+type Made = Box<dyn Any>;
+
+/// A form of charging that never blocks: charges `bytes`, and says whether they fit.
+type Form = fn(&Group, u64) -> (bool, Made);
+
+/// Bytes that were charged without a guard.
+struct Uncharged(Group, u64);
+
+impl Drop for Uncharged {
+    fn drop(&mut self) {
+        self.0.raw().uncharge(Bytes(self.1));
+    }
+}
+
+fn made<T: 'static, E: 'static>(result: Result<T, E>) -> (bool, Made) {
+    (result.is_ok(), Box::new(result))
+}
 
 const FORMS: &[(&str, Form)] = &[
     ("try_charge", |group, bytes| {
-        group.try_charge(Bytes(bytes)).is_ok()
+        made(group.try_charge(Bytes(bytes)))
     }),
     ("raw", |group, bytes| {
-        let made = group.raw().try_charge(Bytes(bytes)).is_ok();
-        if made {
-            group.raw().uncharge(Bytes(bytes));
-        }
-        made
+        let charged = group.raw().try_charge(Bytes(bytes));
+        made(charged.map(|()| Uncharged(group.clone(), bytes)))
     }),
     ("try_grow", |group, bytes| {
-        group.force_charge(0).try_grow(Bytes(bytes)).is_ok()
+        let mut held = group.force_charge(0);
+        (held.try_grow(Bytes(bytes)).is_ok(), Box::new(held))
     }),
     ("try_resize", |group, bytes| {
-        group.force_charge(0).try_resize(Bytes(bytes)).is_ok()
+        let mut held = group.force_charge(0);
+        (held.try_resize(Bytes(bytes)).is_ok(), Box::new(held))
     }),
     ("try_charge_set", |group, bytes| {
-        group
-            .try_charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
-            .is_ok()
+        made(group.try_charge_set(&[(CounterKey::MEMORY, Bytes(bytes))]))
     }),
     ("try_make", |group, bytes| {
-        Charged::try_make(group, Bytes(bytes), || ()).is_ok()
+        made(Charged::try_make(group, Bytes(bytes), || ()))
     }),
     ("try_weighed", |group, bytes| {
-        Charged::try_weighed(group, Vec::<u8>::with_capacity(bytes as usize)).is_ok()
+        let value = Vec::<u8>::with_capacity(bytes as usize);
+        made(Charged::try_weighed(group, value))
     }),
     ("try_reserve", |group, bytes| {
-        ChargedVec::<u8>::new(group)
-            .try_reserve(bytes as usize)
-            .is_ok()
+        let mut vec = ChargedVec::<u8>::new(group);
+        (vec.try_reserve(bytes as usize).is_ok(), Box::new(vec))
     }),
     ("try_push", |group, bytes| {
         let mut vec = ChargedVec::new(group);
-        vec.try_push([0_u8; 16]).is_ok() && vec.try_reserve(bytes as usize / 16).is_ok()
+        let fits = vec.try_push([0_u8; 16]).is_ok() && vec.try_reserve(bytes as usize / 16).is_ok();
+        (fits, Box::new(vec))
     }),
     ("start", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::Start).is_ok()
+        made(group.charge_with(Bytes(bytes), OnFull::Start))
     }),
     ("now", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::Now).is_ok()
+        made(group.charge_with(Bytes(bytes), OnFull::Now))
     }),
     ("if room", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::IfRoom).is_ok()
+        made(group.charge_with(Bytes(bytes), OnFull::IfRoom))
     }),
 ];
 
@@ -227,14 +243,19 @@ fn it_calls_nothing_that_takes_the_callers_lock() {
                 let is_over = Arc::clone(&is_over);
                 move || until(watched, || is_over.load(Ordering::SeqCst))
             });
-            let holds = lock(&callers);
             for bytes in [30 * KIB, 45 * KIB, 80 * KIB, 90 * KIB, 120 * KIB] {
-                form(&group, bytes);
+                let holds = lock(&callers);
+                let made = form(&group, bytes);
+                drop(holds);
+                drop(made);
             }
+            let holds = lock(&callers);
             if *name != "if room" {
                 let held = group.try_charge(Bytes(80 * KIB)).expect("room");
-                assert!(!form(&group, 30 * KIB), "{name}");
+                let (fits, made) = form(&group, 30 * KIB);
+                assert!(!fits, "{name}");
                 drop(holds);
+                drop(made);
                 until("the levels of pressure are told", || {
                     called.load(Ordering::SeqCst) > 0
                 });
@@ -258,10 +279,10 @@ fn it_is_not_refused_beside_credit() {
         for (name, form) in FORMS.iter().filter(|(name, _)| drains(name)) {
             let group = limited(&runtime.root(), name, 8 * KIB);
             let other = credit_elsewhere(&group);
-            assert!(form(&group, 4 * KIB), "{name}");
+            assert!(form(&group, 4 * KIB).0, "{name}");
             let rest = charge(&group, 4 * KIB);
             drop(credit_elsewhere(&group));
-            assert!(form(&group, 2 * KIB) || *name == "try_push", "{name}");
+            assert!(form(&group, 2 * KIB).0 || *name == "try_push", "{name}");
             drop((rest, other));
         }
         let group = limited(&runtime.root(), "to the byte", 8 * KIB);
