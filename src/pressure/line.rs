@@ -153,6 +153,19 @@ pub(crate) fn length(level: &Counter) -> usize {
         .map_or(0, |line| line.places.len())
 }
 
+/// The levels from this group up in whose lines charges wait. It takes the lock of the lines in any
+/// case: a charge that comes into line afterwards finds what this thread has done before.
+pub(crate) fn with_line(group: &Counter) -> SmallVec<[Handle; 2]> {
+    let _path = SlowPath::enter();
+    let waiting = table(group.tree()).lock();
+    let has_line = |level: &&Counter| waiting.lines.contains_key(&level.key());
+    group
+        .path_to_root()
+        .filter(has_line)
+        .map(Handle::pin)
+        .collect()
+}
+
 fn walk_for<'a>(
     (group, n): (&'a Counter, u64),
     block: Option<&Block>,
