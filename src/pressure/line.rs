@@ -658,6 +658,24 @@ pub(crate) fn end_waits_of_stood(tree: &Tree) {
     }
 }
 
+/// The max of `group`, and those below that follow it, move by themselves no more: they count as they
+/// are, and the waits that they can never serve end.
+pub(crate) fn end_waits_of_moved(group: &Counter) {
+    let levels = {
+        let _path = SlowPath::enter();
+        table(group.tree()).lock().falls.levels()
+    };
+    // Their handles are dropped without the lock.
+    for level in levels.into_iter().filter_map(Stale::try_pin) {
+        if level.path_to_root().any(|above| ptr::eq(above, group)) {
+            let path = SlowPath::enter();
+            table(group.tree()).lock().falls.forget(&level);
+            drop(path);
+            end_vain_waits(&level);
+        }
+    }
+}
+
 /// Waits in line at `level`, which has refused `bytes`. The end of the wait wakes the waker. The
 /// caller keeps the group meanwhile.
 pub(crate) fn enqueue(
