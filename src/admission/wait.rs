@@ -9,23 +9,19 @@ use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, decide
 use crate::counter::cover;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::{group_tree, importance};
+use crate::hierarchy::importance;
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::pressure::{started, victims};
-use crate::reclaim::repeat::{deadline, may_call_out};
+use crate::reclaim::repeat::{ASK_AGAIN_MAX, ask_again_after, deadline, may_call_out};
 use crate::reclaim::round::{Request, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::foreign::Foreign;
-
-/// Period in which a charge in line has reclaimers asked again.
-const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
-const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own
 /// thread is to free.
@@ -261,12 +257,4 @@ impl InLine {
         (self.asked, self.counted) = (self.ticket.kept(level), false);
         true
     }
-}
-
-/// When a charge in line has reclaimers asked again.
-fn ask_again_after(level: &Counter) -> Duration {
-    group_tree::of(level)
-        .settings
-        .reclaim_time
-        .clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

@@ -32,7 +32,7 @@ impl Group {
 /// | | |
 /// |---|---|
 /// | limits in bytes | [`min`](Self::min), [`low`](Self::low), [`high`](Self::high), [`soft`](Self::soft); [`high_delay`](Self::high_delay) says what a high costs |
-/// | a max that moves by itself | [`move_max`](Self::move_max), [`end_vain_waits`](Self::end_vain_waits), [`shrink_to_max`](Self::shrink_to_max) |
+/// | a max that moves by itself | [`move_max`](Self::move_max), [`end_vain_waits`](Self::end_vain_waits), [`keep_max`](Self::keep_max), [`shrink_to_max`](Self::shrink_to_max) |
 /// | what the root's max leaves out | [`show_uncharged`](Self::show_uncharged), [`uncharged`](Self::uncharged) |
 /// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
 /// | the group alone | [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
@@ -146,6 +146,13 @@ impl GroupInspector<'_> {
     /// each move within the second.
     pub fn end_vain_waits(&self) {
         line::end_waits_of_stood(self.group.first().tree());
+    }
+
+    /// Nothing [moves the max](Self::move_max) of this group any more: it counts as it is, as one that
+    /// the program has set, and so do those below that follow it. The waits that they can never serve
+    /// end at once. Two locks for each move within the last second.
+    pub fn keep_max(&self) {
+        line::end_waits_of_moved(self.group.first());
     }
 
     /// Asks reclaimers for the bytes above max, and cancels groups, as

@@ -5,6 +5,7 @@ use super::error::ReclaimError;
 use super::handle::Group;
 use super::registration::Registration;
 use crate::counter::object::tree::Tree;
+use crate::pressure::started;
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
@@ -32,8 +33,9 @@ impl Group {
     /// pressure.
     ///
     /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. The
-    /// call makes room for this group and its ancestors in the rings of reclaim. It takes two
-    /// locks.
+    /// call makes room for this group and its ancestors in the rings of reclaim. It takes three
+    /// locks. Where charges wait in line for this group's max, or one above, a thread of the crate
+    /// asks the reclaimer for them.
     ///
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(
@@ -44,6 +46,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
+        started::ask_for_lines(self.first());
         Registration::new(ReclaimerGuard { tree, reclaimer })
     }
 

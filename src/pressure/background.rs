@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
-    use crate::state::key::takes_n_log_n;
-    use crate::state::started::Levels;
+    use crate::state::started::{Levels, Reason};
+    use crate::thread::key::takes_n_log_n;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,
@@ -347,6 +347,7 @@ mod tests {
             for (group, _) in &groups {
                 levels.add(Background {
                     level: Stale::new(group.first()),
+                    reason: Reason::Mark,
                     at: begun,
                     pause: Duration::ZERO,
                     unseen: 0,
@@ -380,6 +381,7 @@ mod tests {
             .store(1, crate::sync::Ordering::Relaxed);
         let first = Background {
             level: Stale::new(group.first()),
+            reason: Reason::Mark,
             at: Instant::now(),
             pause: Duration::ZERO,
             unseen: 0,

@@ -153,6 +153,19 @@ pub(crate) fn length(level: &Counter) -> usize {
         .map_or(0, |line| line.places.len())
 }
 
+/// The levels from this group up in whose lines charges wait. It takes the lock of the lines in any
+/// case: a charge that comes into line afterwards finds what this thread has done before.
+pub(crate) fn with_line(group: &Counter) -> SmallVec<[Handle; 2]> {
+    let _path = SlowPath::enter();
+    let waiting = table(group.tree()).lock();
+    let has_line = |level: &&Counter| waiting.lines.contains_key(&level.key());
+    group
+        .path_to_root()
+        .filter(has_line)
+        .map(Handle::pin)
+        .collect()
+}
+
 fn walk_for<'a>(
     (group, n): (&'a Counter, u64),
     block: Option<&Block>,
@@ -642,6 +655,24 @@ pub(crate) fn end_waits_of_stood(tree: &Tree) {
     };
     for level in stood.into_iter().filter_map(Stale::try_pin) {
         end_vain_waits(&level);
+    }
+}
+
+/// The max of `group`, and those below that follow it, move by themselves no more: they count as they
+/// are, and the waits that they can never serve end.
+pub(crate) fn end_waits_of_moved(group: &Counter) {
+    let levels = {
+        let _path = SlowPath::enter();
+        table(group.tree()).lock().falls.levels()
+    };
+    // Their handles are dropped without the lock.
+    for level in levels.into_iter().filter_map(Stale::try_pin) {
+        if level.path_to_root().any(|above| ptr::eq(above, group)) {
+            let path = SlowPath::enter();
+            table(group.tree()).lock().falls.forget(&level);
+            drop(path);
+            end_vain_waits(&level);
+        }
     }
 }
 

@@ -30,15 +30,17 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{cover, marks};
-use crate::hierarchy::{events, group_tree};
+use crate::error::USAGE_MAX;
+use crate::hierarchy::{events, group_tree, importance};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
 use crate::pressure::wakers::Wakers;
 use crate::pressure::{background, high, line, throttle};
-use crate::reclaim::repeat::{deadline, shrink, spare};
+use crate::reclaim::registrations;
+use crate::reclaim::repeat::{ASK_AGAIN_MAX, ask_again_after, deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{Background, Duty, Job, LeftService, Listened, Started};
+use crate::state::started::{Background, Duty, Job, LeftService, Listened, Reason, Started};
 use crate::sync::{Arc, park};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -132,6 +134,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     }
     let job = Background {
         level: Stale::new(level),
+        reason: Reason::Mark,
         at: Instant::now(),
         pause: Duration::ZERO,
         unseen: 0,
@@ -143,6 +146,32 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     });
     if !is_left {
         marks::watch_again(level);
+    }
+}
+
+/// Has reclaimers asked again, at `at`, for what waits in the line of the level. Where the system has
+/// no thread, threads that wait there ask themselves.
+fn ask_again(level: &Counter, at: Instant, pause: Duration) {
+    let job = Background {
+        level: Stale::new(level),
+        reason: Reason::Line,
+        at,
+        pause,
+        unseen: 0,
+    };
+    let tree = level.incarnation().tree.counted();
+    with(&tree, |started| {
+        if started.runs(&tree, Duty::Jobs) {
+            started.list(job);
+        }
+    });
+}
+
+/// A reclaimer has come at the group: it is asked for what waits in line there and above. The caller
+/// holds no lock.
+pub(crate) fn ask_for_lines(group: &Counter) {
+    for level in line::with_line(group) {
+        ask_again(&level, Instant::now(), Duration::ZERO);
     }
 }
 
@@ -269,7 +298,11 @@ fn run(tree: &Tree, duty: Duty) {
         match with(tree, |started| started.next(duty, Instant::now())) {
             NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
-                if let Some(next) = context::leaving_listeners(|| background::turn(job)) {
+                let turn = match job.reason {
+                    Reason::Mark => background::turn,
+                    Reason::Line => turn_of_line,
+                };
+                if let Some(next) = context::leaving_listeners(|| turn(job)) {
                     with(tree, |started| started.list(next));
                 }
             }
@@ -367,24 +400,16 @@ fn make_room_for_first(level: &Counter, importance: u8) {
         return;
     };
     let before = line::length(level);
-    let short = || line::ahead(level).saturating_sub(level.room(level.admits()));
-    let want = || {
-        if short() > 0 {
-            short().max(spare(level, level.admits()))
-        } else {
-            0
-        }
-    };
-    // Those that waited may leave, or be served by others meanwhile.
-    let mut request = Request::new(ReclaimCause::Full, deadline(level))
-        .ends_with(level, |level| line::length(level) == 0)
-        .breaks_low(Some(importance));
-    let may_come = shrink(level, &mut request, want);
+    let may_come = shrink_for_first(level, importance);
     let waits = line::length(level);
     if waits < before && waits > 0 {
         make_room_in_line(level, importance);
     }
-    if waits < before || short() == 0 || !victims::chooses(level) {
+    if waits > 0 && registrations::any_below(level) {
+        let pause = ask_again_after(level);
+        ask_again(level, Instant::now() + pause, pause);
+    }
+    if waits < before || short_of_first(level) == 0 || !victims::chooses(level) {
         return;
     }
     events::count(level, Event::Oom);
@@ -398,6 +423,50 @@ fn make_room_for_first(level: &Counter, importance: u8) {
     if let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default()) {
         chosen.cancel();
     }
+}
+
+/// Bytes that the first in line lacks.
+fn short_of_first(level: &Counter) -> u64 {
+    line::ahead(level).saturating_sub(level.room(level.admits()))
+}
+
+/// Asks reclaimers for the first in line. Returns what may still come.
+fn shrink_for_first(level: &Counter, importance: u8) -> u64 {
+    let want = || match short_of_first(level) {
+        0 => 0,
+        short => short.max(spare(level, level.admits())),
+    };
+    // Those that waited may leave, or be served by others meanwhile.
+    let mut request = Request::new(ReclaimCause::Full, deadline(level))
+        .ends_with(level, |level| line::length(level) == 0)
+        .breaks_low(Some(importance));
+    shrink(level, &mut request, want)
+}
+
+/// One turn of a level with a line, as [`background::turn`]: reclaimers that had nothing when the
+/// charges came may have something by now, and there may be new ones. A thread that waits asks them
+/// itself; this is for tasks. Pauses double where no charge leaves the line.
+fn turn_of_line(mut job: Background) -> Option<Background> {
+    let level = &*job.level.try_pin()?;
+    let (group, bytes) = line::first_at(level)?;
+    let before = line::length(level);
+    // A max that has fallen for a moment is no reason to empty the caches.
+    let fits = |level: &Counter| bytes <= level.admits().min(USAGE_MAX);
+    if group.path_to_root().all(fits) {
+        shrink_for_first(level, importance::of(&group));
+    }
+    let waits = line::length(level);
+    if waits == 0 || !registrations::any_below(level) {
+        return None;
+    }
+    let least = ask_again_after(level);
+    job.pause = if waits < before {
+        least
+    } else {
+        (job.pause * 2).clamp(least, ASK_AGAIN_MAX)
+    };
+    job.at = Instant::now() + job.pause;
+    Some(job)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -682,6 +751,7 @@ mod tests {
         let now = Instant::now();
         let job = |group: &crate::Group, at| Background {
             level: Stale::new(group.first()),
+            reason: Reason::Mark,
             at,
             pause: Duration::ZERO,
             unseen: 0,
@@ -742,6 +812,7 @@ mod tests {
         };
         let background = Background {
             level: Stale::new(level),
+            reason: Reason::Mark,
             at: now,
             pause: Duration::ZERO,
             unseen: 0,

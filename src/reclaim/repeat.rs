@@ -1,6 +1,6 @@
 //! Round after round: how many, for how long, and how much beyond what is missing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::hierarchy::group_tree;
@@ -13,6 +13,10 @@ use crate::thread::slow_path::is_running;
 
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(crate) const ROUNDS_MAX: usize = 16;
+
+/// Period in which reclaimers are asked again for a charge in line.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
+pub(crate) const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes that one charge reclaims at least, where so much is wanted soon anyway: this share of the
 /// max, as a shift.
@@ -36,6 +40,15 @@ pub(crate) fn deadline(level: &Counter) -> Instant {
 
 pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
     begun + group_tree::of(level).settings.reclaim_time.min(TIME_MAX)
+}
+
+/// When reclaimers are asked again for a charge in line. They are asked by the charge itself, or, for
+/// a task, by a thread of the tree.
+pub(crate) fn ask_again_after(level: &Counter) -> Duration {
+    group_tree::of(level)
+        .settings
+        .reclaim_time
+        .clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }
 
 /// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come:

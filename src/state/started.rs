@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
-use crate::state::key::Key;
 use crate::thread::helper::Helper;
+use crate::thread::key::Key;
 use crate::thread::nested_wakers::DueWakers;
 
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
-    /// Levels whose usage has passed a mark.
+    /// Levels that have a turn at some time: their usage has passed a mark, or charges wait there.
     pub(crate) background: Levels,
     /// The last turn was one of those.
     pub(crate) was_background: bool,
@@ -59,11 +59,21 @@ pub(crate) struct Job {
     pub(crate) wakers: DueWakers,
 }
 
+/// Why a level has a turn that no charge leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// Its usage is above the mark.
+    Mark,
+    /// Charges wait in its line: reclaimers that had nothing may have something by now.
+    Line,
+}
+
 /// A level that a thread reclaims in the background. It may be gone: nothing but its generation is
 /// read without a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Background {
     pub(crate) level: Stale,
+    pub(crate) reason: Reason,
     /// When it has its turn.
     pub(crate) at: Instant,
     /// The last pause because nothing was freed.
@@ -72,23 +82,24 @@ pub(crate) struct Background {
     pub(crate) unseen: usize,
 }
 
-/// The levels that are reclaimed in the background, each once. What is done for one of them costs a
+/// The levels that are reclaimed in the background, each once for a reason. What is done for one of them costs a
 /// look-up, however many there are.
 #[derive(Default)]
 pub(crate) struct Levels {
-    by_key: BTreeMap<Key, Background>,
+    by_key: BTreeMap<(Key, Reason), Background>,
     /// The keys, by when each has its turn.
-    turns: BTreeSet<(Instant, Key)>,
+    turns: BTreeSet<(Instant, (Key, Reason))>,
 }
 
 impl Levels {
+    /// Lists a level. One that is listed already has the earlier turn of the two.
     pub(crate) fn add(&mut self, job: Background) {
-        let key = Key(job.level.object.key());
+        let key = (Key(job.level.object.key()), job.reason);
         if let Some(listed) = self.by_key.get(&key) {
-            if listed.level == job.level {
+            if listed.level == job.level && listed.at <= job.at {
                 return;
             }
-            // That group is gone, and its object is another one's.
+            // Its turn comes sooner; or that group is gone, and its object is another one's.
             self.turns.remove(&(listed.at, key));
         }
         self.turns.insert((job.at, key));

@@ -187,6 +187,10 @@ impl Falls {
             .fold(level.admits(), u64::max)
     }
 
+    pub(crate) fn levels(&self) -> Vec<Stale> {
+        self.0.values().map(|fall| fall.level).collect()
+    }
+
     /// Forgets what is older. Returns the levels where something was.
     pub(crate) fn expire(&mut self) -> Vec<Stale> {
         let now = Instant::now();

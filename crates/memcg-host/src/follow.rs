@@ -305,6 +305,8 @@ impl HostFollower {
             if self.less_uncharged {
                 show(&group, 0);
             }
+            // No look comes that would end a wait for more than the max that stays.
+            group.inspect().keep_max();
         })?;
         Ok(FollowGuard {
             state,
@@ -418,7 +420,8 @@ impl Seen {
 }
 
 /// Keeps the max of a group at a share of what the system grants, until it is dropped: see
-/// [`Host::follow`].
+/// [`Host::follow`]. The max then stays as it is, and counts as one that the program has set: a charge
+/// that waits for more is refused at once.
 #[derive(Debug)]
 pub struct FollowGuard {
     state: Arc<Mutex<FollowState>>,

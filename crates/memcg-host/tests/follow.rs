@@ -76,6 +76,42 @@ fn a_max_follows_the_limit() {
     drop(registration);
 }
 
+/// The guard goes within the second in which a fall may be a dip: nothing looks at the limits any
+/// more, so the max that stays counts at once, in the group and in those whose max is part of it.
+#[test]
+fn a_guard_that_goes_leaves_no_wait_behind() {
+    let layout = Layout::new("docker_v2");
+    let host = Host::at(layout.root());
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting");
+    let root = runtime.root();
+    let follow = host
+        .follow(&root, percent(50), PERIOD)
+        .expect("a readable layout");
+    let half = root
+        .create("half", Limits::new().max(Limit::percent(50)))
+        .expect("a free name");
+    let _held = half.charge(Bytes(40 * MIB)).expect("64 MiB");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let time = memcg::OnFull::Wait(Duration::from_secs(600));
+            half.charge_with(Bytes(45 * MIB), time)
+        });
+        wait_for("it waits", || half.waiting_count() == 1);
+        layout.write(MAX, "104857600\n");
+        follows(&follow, "the max falls", |state| state.max == 50 * MIB);
+        drop(follow);
+        let refused = waits.join().expect("no panic").expect_err("25 MiB at most");
+        assert!(
+            refused.is_over_limit() && !refused.is_timeout(),
+            "{refused}"
+        );
+    });
+    assert_eq!((root.max(), half.waiting_count()), (50 * MIB, 0));
+}
+
 /// A charge that waits is not lost to a limit that falls for a moment. Once the limit has stood for a
 /// second, it can never fit.
 #[test]

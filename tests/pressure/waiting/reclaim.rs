@@ -1,5 +1,5 @@
-//! A thread that waits has asked for memory before; a thread goes on asking, a future leaves that
-//! to others.
+//! A charge that waits has asked for memory before, and goes on asking: a thread does so itself, for
+//! a future another thread does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,6 +100,42 @@ fn a_thread_asks_again() {
     }
 }
 
+/// A task asks no reclaimer itself: the thread of the tree asks again for it, as a thread that waits
+/// asks.
+#[test]
+fn reclaimers_are_asked_again_for_a_future() {
+    for builder in kinds() {
+        let runtime = left_empty(build(builder.reclaim_time(Duration::from_millis(2))));
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let mut waiter = in_line(&group, 20 * KIB);
+        until("it had nothing", || later.asked.load(Ordering::SeqCst) > 0);
+        later.gives.store(true, Ordering::SeqCst);
+        until("asked again", || waiter.wakes() > 0);
+        drop(admitted(&mut waiter));
+    }
+}
+
+/// A reclaimer that comes while a task waits is asked at once, at the level of the line and at one
+/// below it.
+#[test]
+fn a_reclaimer_that_comes_is_asked_for_a_future() {
+    for runtime in runtimes() {
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let below = group.create("below", memcg::Limits::new()).unwrap();
+        for cached in [&group, &below] {
+            let held = cached.charge(Bytes(100 * KIB)).expect("it is empty");
+            let mut waiter = in_line(&group, 20 * KIB);
+            let held = std::sync::Mutex::new(held);
+            let gives = call(move |want, _| held.lock().unwrap().shrink(Bytes(want)));
+            let registration = cached.register_reclaimer(gives, ReclaimPriority::NORMAL);
+            until("the new one is asked", || waiter.wakes() > 0);
+            drop((admitted(&mut waiter), registration));
+            runtime.settle();
+        }
+    }
+}
+
 /// Others that ask do so for a charge that is first.
 #[test]
 fn others_ask_for_a_future() {
@@ -108,7 +144,6 @@ fn others_ask_for_a_future() {
         let later = later(&group, 100 * KIB);
         let mut waiter = in_line(&group, 20 * KIB);
         later.gives.store(true, Ordering::SeqCst);
-        assert_woken(&waiter, false);
         until("what others reclaim is handed over", || {
             drop(group.charge(Bytes(KIB)));
             waiter.wakes() > 0
@@ -121,10 +156,13 @@ fn others_ask_for_a_future() {
 /// reasons.
 #[test]
 fn a_future_that_is_polled_again_asks_no_more() {
-    for runtime in runtimes() {
+    for builder in kinds() {
+        // The thread that asks for it has longer pauses than this test takes.
+        let runtime = left_empty(build(builder.reclaim_time(WATCHDOG)));
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let mut waiter = in_line(&group, 20 * KIB);
+        until("asked once", || later.asked.load(Ordering::SeqCst) > 0);
         let asked = later.asked.load(Ordering::SeqCst);
         for _ in 0..10 {
             assert!(waiter.poll().is_pending());
