@@ -1,5 +1,6 @@
 //! Each form with `try_` returns whatever other threads are stopped in, and calls nothing foreign.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -16,55 +17,90 @@ use super::{
 use crate::support::waiters::in_line;
 
 /// A form of charging that never blocks: charges `bytes`, and gives them back where they fit.
-type Form = fn(&Group, u64) -> bool;
+type Form = fn(&Group, u64) -> Made;
 
 const FORMS: &[(&str, Form)] = &[
     ("try_charge", |group, bytes| {
-        group.try_charge(Bytes(bytes)).is_ok()
+        Made::of(group.try_charge(Bytes(bytes)))
     }),
     ("raw", |group, bytes| {
-        let made = group.raw().try_charge(Bytes(bytes)).is_ok();
-        if made {
-            group.raw().uncharge(Bytes(bytes));
-        }
-        made
+        let made = group.raw().try_charge(Bytes(bytes));
+        Made::of(made.map(|_| Uncharges(group.clone(), bytes)))
     }),
     ("try_grow", |group, bytes| {
-        group.force_charge(0).try_grow(Bytes(bytes)).is_ok()
+        let mut charge = group.force_charge(0);
+        Made::with(charge.try_grow(Bytes(bytes)), charge)
     }),
     ("try_resize", |group, bytes| {
-        group.force_charge(0).try_resize(Bytes(bytes)).is_ok()
+        let mut charge = group.force_charge(0);
+        Made::with(charge.try_resize(Bytes(bytes)), charge)
     }),
     ("try_charge_set", |group, bytes| {
-        group
-            .try_charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
-            .is_ok()
+        Made::of(group.try_charge_set(&[(CounterKey::MEMORY, Bytes(bytes))]))
     }),
     ("try_make", |group, bytes| {
-        Charged::try_make(group, Bytes(bytes), || ()).is_ok()
+        Made::of(Charged::try_make(group, Bytes(bytes), || ()))
     }),
     ("try_weighed", |group, bytes| {
-        Charged::try_weighed(group, Vec::<u8>::with_capacity(bytes as usize)).is_ok()
+        Made::of(Charged::try_weighed(
+            group,
+            Vec::<u8>::with_capacity(bytes as usize),
+        ))
     }),
     ("try_reserve", |group, bytes| {
-        ChargedVec::<u8>::new(group)
-            .try_reserve(bytes as usize)
-            .is_ok()
+        let mut vec = ChargedVec::<u8>::new(group);
+        Made::with(vec.try_reserve(bytes as usize), vec)
     }),
     ("try_push", |group, bytes| {
         let mut vec = ChargedVec::new(group);
-        vec.try_push([0_u8; 16]).is_ok() && vec.try_reserve(bytes as usize / 16).is_ok()
+        let pushed = vec.try_push([0_u8; 16]).is_ok();
+        let reserved = vec.try_reserve(bytes as usize / 16);
+        Made {
+            is_ok: pushed && reserved.is_ok(),
+            _kept: Box::new((reserved, vec)),
+        }
     }),
     ("start", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::Start).is_ok()
+        Made::of(group.charge_with(Bytes(bytes), OnFull::Start))
     }),
     ("now", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::Now).is_ok()
+        Made::of(group.charge_with(Bytes(bytes), OnFull::Now))
     }),
     ("if room", |group, bytes| {
-        group.charge_with(Bytes(bytes), OnFull::IfRoom).is_ok()
+        Made::of(group.charge_with(Bytes(bytes), OnFull::IfRoom))
     }),
 ];
+
+/// What a form has returned. Its drop gives the bytes back, which may call listeners: other than
+/// the form itself.
+struct Made {
+    is_ok: bool,
+    _kept: Box<dyn Any>,
+}
+
+impl Made {
+    fn of<T: 'static, E: 'static>(made: Result<T, E>) -> Made {
+        Made {
+            is_ok: made.is_ok(),
+            _kept: Box::new(made),
+        }
+    }
+
+    fn with<E: 'static>(made: Result<(), E>, charged: impl Any) -> Made {
+        Made {
+            is_ok: made.is_ok(),
+            _kept: Box::new((made, charged)),
+        }
+    }
+}
+
+struct Uncharges(Group, u64);
+
+impl Drop for Uncharges {
+    fn drop(&mut self) {
+        self.0.raw().uncharge(Bytes(self.1));
+    }
+}
 
 /// Threads stop here until it opens. It counts those that are stopped.
 #[derive(Default)]
@@ -227,20 +263,22 @@ fn it_calls_nothing_that_takes_the_callers_lock() {
                 let is_over = Arc::clone(&is_over);
                 move || until(watched, || is_over.load(Ordering::SeqCst))
             });
-            let holds = lock(&callers);
             for bytes in [30 * KIB, 45 * KIB, 80 * KIB, 90 * KIB, 120 * KIB] {
-                form(&group, bytes);
+                let holds = lock(&callers);
+                let made = form(&group, bytes);
+                drop(holds);
+                drop(made);
             }
             if *name != "if room" {
+                let holds = lock(&callers);
                 let held = group.try_charge(Bytes(80 * KIB)).expect("room");
-                assert!(!form(&group, 30 * KIB), "{name}");
+                let made = form(&group, 30 * KIB);
+                assert!(!made.is_ok, "{name}");
                 drop(holds);
                 until("the levels of pressure are told", || {
                     called.load(Ordering::SeqCst) > 0
                 });
-                drop(held);
-            } else {
-                drop(holds);
+                drop((made, held));
             }
             is_over.store(true, Ordering::SeqCst);
             watchdog.join().expect("it returns");
@@ -258,10 +296,10 @@ fn it_is_not_refused_beside_credit() {
         for (name, form) in FORMS.iter().filter(|(name, _)| drains(name)) {
             let group = limited(&runtime.root(), name, 8 * KIB);
             let other = credit_elsewhere(&group);
-            assert!(form(&group, 4 * KIB), "{name}");
+            assert!(form(&group, 4 * KIB).is_ok, "{name}");
             let rest = charge(&group, 4 * KIB);
             drop(credit_elsewhere(&group));
-            assert!(form(&group, 2 * KIB) || *name == "try_push", "{name}");
+            assert!(form(&group, 2 * KIB).is_ok || *name == "try_push", "{name}");
             drop((rest, other));
         }
         let group = limited(&runtime.root(), "to the byte", 8 * KIB);
