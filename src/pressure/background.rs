@@ -109,7 +109,7 @@ mod tests {
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
     use crate::state::started::{Levels, Reason};
-    use crate::thread::key::takes_n_log_n;
+    use crate::sync::takes_n_log_n;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,

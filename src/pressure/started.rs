@@ -761,8 +761,10 @@ mod tests {
             .collect();
         let mut started = Started::default();
         for (number, group) in groups.iter().enumerate().rev() {
-            started.list(job(group, now + LINGER * number as u32));
-            started.list(job(group, now));
+            let at = now + LINGER * number as u32;
+            started.list(job(group, at + LINGER));
+            started.list(job(group, at)); // sooner, which counts
+            started.list(job(group, at + LINGER));
         }
         let gone = Stale::new(groups[0].first());
         assert_eq!(started.background.len(), 20, "each is listed once");

@@ -30,6 +30,7 @@ use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
+use crate::state::key::Key;
 use crate::state::oom::{
     CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
 };
@@ -39,7 +40,6 @@ use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::Panicked;
-use crate::thread::key::Key;
 
 pub(crate) fn marks(of: &Counter) -> &OomMarks {
     &group_object::of(of).oom
@@ -705,7 +705,7 @@ impl Chosen<'_> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::thread::key::takes_n_log_n;
+    use crate::sync::takes_n_log_n;
     use crate::{Limits, Runtime};
 
     /// Queries that end find their hooks by number, whichever goes first.

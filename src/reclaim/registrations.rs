@@ -10,11 +10,11 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
 use crate::state::events::Event;
+use crate::state::key::Key;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
 use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
-use crate::thread::key::Key;
 
 fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
     group_tree::shared(tree).reclaimers.lock()
@@ -134,7 +134,7 @@ pub(crate) fn hand_to_parent(group: &Counter) {
 mod tests {
     use super::{any_below, listed, rings};
     use crate::sync::Arc;
-    use crate::thread::key::takes_n_log_n;
+    use crate::sync::takes_n_log_n;
     use crate::{Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     struct Nothing;

@@ -6,6 +6,7 @@ pub(crate) mod callback;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod incidents;
+pub(crate) mod key;
 pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod name;

@@ -10,10 +10,10 @@ use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
 use crate::counter::object::KeptHeader;
 use crate::state::callback::Callback;
+use crate::state::key::Key;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::foreign::Foreign;
-use crate::thread::key::Key;
 
 /// A group's answer to a charge below it that its max refuses, once reclaim has freed nothing.
 ///

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::counter::effective::ParentFigures;
 use crate::pool::PageVec;
+use crate::state::key::Key;
 use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
-use crate::thread::key::Key;
 
 /// All that a group has, in the unit in which laps say what part of it they ask for.
 pub(crate) const WHOLE: u64 = 1 << 40;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
+use crate::state::key::Key;
 use crate::thread::helper::Helper;
-use crate::thread::key::Key;
 use crate::thread::nested_wakers::DueWakers;
 
 #[derive(Default)]

@@ -17,7 +17,6 @@ pub(crate) mod foreign;
 pub(crate) mod freed;
 pub(crate) mod helper;
 pub(crate) mod ids;
-pub(crate) mod key;
 pub(crate) mod local;
 pub(crate) mod nested_wakers;
 pub(crate) mod objects;
