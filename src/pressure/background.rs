@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
-    use crate::state::key::takes_n_log_n;
     use crate::state::started::{Levels, Reason};
+    use crate::sync::takes_n_log_n;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,

@@ -705,7 +705,7 @@ impl Chosen<'_> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::state::key::takes_n_log_n;
+    use crate::sync::takes_n_log_n;
     use crate::{Limits, Runtime};
 
     /// Queries that end find their hooks by number, whichever goes first.

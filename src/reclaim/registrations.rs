@@ -133,8 +133,8 @@ pub(crate) fn hand_to_parent(group: &Counter) {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::{any_below, listed, rings};
-    use crate::state::key::takes_n_log_n;
     use crate::sync::Arc;
+    use crate::sync::takes_n_log_n;
     use crate::{Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     struct Nothing;

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::sync::step;
+
 /// Names one entry of a list. In unit tests each comparison of two keys is a step, so a test holds
 /// how many steps a list takes for as many entries.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,8 +11,7 @@ pub(crate) struct Key(pub(crate) u64);
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        #[cfg(all(test, not(any(loom, shuttle))))]
-        counted::compared(|steps| steps.set(steps.get() + 1));
+        step();
         self.0.cmp(&other.0)
     }
 }
@@ -28,33 +29,3 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod counted {
-    use std::cell::Cell;
-
-    crate::sync::per_thread! {
-        /// The comparisons that this thread has made.
-        pub(super) compared: Cell<u64> = Cell::new(0)
-    }
-
-    /// Runs `work`, in which this thread does something with each of `entries` entries of a list.
-    /// It takes n log n steps: more than n, as keys find the entries, and far less than n squared.
-    #[track_caller]
-    pub(crate) fn takes_n_log_n(entries: usize, work: impl FnOnce()) {
-        let steps = || compared(Cell::get);
-        let before = steps();
-        work();
-        let (steps, entries) = (steps() - before, entries as u64);
-        // An entry is found a few times, and a node of a B-tree has up to eleven keys, which are
-        // compared one after another.
-        let most = 16 * entries * u64::from(entries.ilog2());
-        assert!(
-            (entries..=most).contains(&steps),
-            "{steps} steps for {entries} entries: {most} at most"
-        );
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use counted::takes_n_log_n;

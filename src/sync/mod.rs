@@ -21,6 +21,7 @@ pub(crate) mod barrier;
 pub(crate) mod lock;
 mod pause;
 mod sizes;
+mod steps;
 
 #[cfg(any(loom, shuttle))]
 mod model;
@@ -61,6 +62,9 @@ pub(crate) use sizes::{
 };
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use steps::step;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use steps::takes_n_log_n;
 
 /// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They
 /// are the standard library's even in a model: a statistic must not multiply the schedules that a
