@@ -29,9 +29,9 @@ impl OomCandidate {
 /// # Victims
 impl Group {
     /// Sets what happens to charges that the max of this group refuses, once reclaim has freed
-    /// nothing. The default is [`OomPolicy::Inherit`](crate::OomPolicy::Inherit).
+    /// nothing. The default is [`OomPolicy::Inherit`].
     ///
-    /// With [`OomPolicy::Choose`](crate::OomPolicy::Choose) a charge waits for the victim's memory,
+    /// With [`OomPolicy::Choose`] a charge waits for the victim's memory,
     /// for [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the
     /// stack of that very thread may hold the memory: a pool as rayon's runs another task on a
     /// worker that waits for a join. Then the victim cannot give anything back before the charge
@@ -43,7 +43,7 @@ impl Group {
     /// The groups below inherit the policy, for their own maxes, too: below a root that chooses, a
     /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
     /// is cancelled. Give groups whose own max is only to refuse
-    /// [`OomPolicy::Refuse`](crate::OomPolicy::Refuse). They can still be chosen for the max of a
+    /// [`OomPolicy::Refuse`]. They can still be chosen for the max of a
     /// group above; [`set_oom_exempt`](Self::set_oom_exempt) spares them there.
     ///
     /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
@@ -84,7 +84,7 @@ impl Group {
     /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
     /// [`set_oom_exempt`](Self::set_oom_exempt) spares one.
     /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
-    /// [`OomPolicy`](crate::OomPolicy) for an example.
+    /// [`OomPolicy`] for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
         group_object::of(self.first())
@@ -93,9 +93,9 @@ impl Group {
     }
 
     /// Returns the policy that this group was given itself;
-    /// [`OomPolicy::Inherit`](crate::OomPolicy::Inherit) if it was given none. A policy with an
+    /// [`OomPolicy::Inherit`] if it was given none. A policy with an
     /// [order](crate::OomPolicy::by) of the service's own is
-    /// [`OomPolicy::Choose`](crate::OomPolicy::Choose). One load.
+    /// [`OomPolicy::Choose`]. One load.
     ///
     /// ```
     /// # use memcg::OomPolicy;
@@ -157,7 +157,7 @@ impl Group {
     /// register takes one lock. A panic, also in its drop, is caught and counted as
     /// [`Event::Panic`](crate::Event::Panic).
     ///
-    /// See [`OomPolicy`](crate::OomPolicy) for an example.
+    /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&CancelInfo) + Send + Sync + 'static) -> Registration {
         Registration::new(victims::hook(self.first(), Box::new(hook)))
     }

@@ -63,7 +63,7 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
-    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it,
+    /// [`delay_after`](super::throttle::delay_after), for a future. `None`: it goes on; also if there is no thread to wake it,
     /// for the future would have to wake itself time and again.
     #[allow(unsafe_code)]
     pub(crate) fn begin(

@@ -11,7 +11,7 @@
 //! those that rise first.
 //!
 //! Others may set limits meanwhile. A limit is stored, and taken back, under the tree's lock, only
-//! where it is still this spec's to set: see [`Applied`](crate::state::applied::Applied).
+//! where it is still this spec's to set: see [`Applied`].
 
 use super::super::error::{CreateError, LimitError};
 use super::super::handle::Group;
