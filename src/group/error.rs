@@ -524,13 +524,21 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |parent: &Group, name: &str| place(parent, Some(name));
+        // A group without a name has none to tell, nor has one that could not even be made.
+        let nameless = |parent: &Group| format!("a group in {}", parent.shown_path());
+        let named = |parent: &Group, name: &str| {
+            if name.is_empty() {
+                nameless(parent)
+            } else {
+                place(parent, Some(name))
+            }
+        };
         let (what, why) = match self {
             Self::Name {
                 parent,
                 name,
                 fault,
-            } => (named(parent, name), fault.to_string()),
+            } => (place(parent, Some(name)), fault.to_string()),
             Self::Taken { group } => {
                 let what = group
                     .parent()
@@ -556,7 +564,7 @@ impl fmt::Display for CreateError {
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
                 (
-                    format!("a group in {}", parent.shown_path()),
+                    nameless(parent),
                     format!("the system has no {bytes} of memory for it"),
                 )
             }
