@@ -15,6 +15,7 @@ use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
 use crate::pressure::{line, pressure_levels, started};
 use crate::state::started::Listened;
+use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::slow_path::Entered;
 
@@ -52,11 +53,7 @@ fn serve_levels(mut levels: Scheduled) {
         for level in levels.by_ref() {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
-            // Not for what comes of that: beside threads that charge there may be no end.
-            if !is_scheduled_here {
-                pressure_levels::release_credit(&level);
-            }
-            line::serve(&level, entered.block(), &mut wakers);
+            release_and_serve(&level, !is_scheduled_here, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() {
                 None
@@ -82,6 +79,21 @@ fn serve_levels(mut levels: Scheduled) {
             call(level);
         }
     }
+}
+
+/// Gives back the credit that keeps the level's pressure up, if that is asked for, and then serves
+/// its line, which may get those bytes.
+fn release_and_serve(
+    level: &Handle,
+    releases_credit: bool,
+    block: Option<&Block>,
+    wakers: &mut Wakers,
+) {
+    // Not for what comes of that: beside threads that charge there may be no end.
+    if releases_credit {
+        pressure_levels::release_credit(level);
+    }
+    line::serve(level, block, wakers);
 }
 
 /// Call the listeners of a level whose event has happened.

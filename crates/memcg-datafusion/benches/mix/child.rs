@@ -28,7 +28,7 @@ pub(crate) enum Pool {
     Plain,
     Demand,
     Reserve,
-    QueryQueue,
+    Queue,
 }
 
 /// Settings of a run of the mix.
