@@ -94,8 +94,8 @@ impl RawCharges<'_> {
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            Consume::Miss => charge_missed::<false>(header, bytes),
-            Consume::Undone => charge_missed::<true>(header, bytes),
+            Consume::Miss => charge_missed_slow::<false>(header, bytes),
+            Consume::Undone => charge_missed_slow::<true>(header, bytes),
         }
     }
 
@@ -119,8 +119,8 @@ impl RawCharges<'_> {
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            Consume::Miss => try_charge_missed::<false>(header, bytes),
-            Consume::Undone => try_charge_missed::<true>(header, bytes),
+            Consume::Miss => try_charge_missed_slow::<false>(header, bytes),
+            Consume::Undone => try_charge_missed_slow::<true>(header, bytes),
         }
     }
 
@@ -169,7 +169,7 @@ impl RawCharges<'_> {
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            missed => charge_missed_with(header, bytes, missed, full),
+            missed => charge_with_missed_slow(header, bytes, missed, full),
         }
     }
 
@@ -309,7 +309,10 @@ const fn missed(undone: bool) -> Consume {
 
 #[cold]
 #[inline(never)]
-fn charge_missed<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result<(), ChargeError> {
+fn charge_missed_slow<const UNDONE: bool>(
+    header: KeptHeader,
+    bytes: u64,
+) -> Result<(), ChargeError> {
     charge_and_sleep_slow(header, bytes, missed(UNDONE))?;
     charged(header, bytes);
     Ok(())
@@ -317,7 +320,7 @@ fn charge_missed<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result<(
 
 #[cold]
 #[inline(never)]
-fn try_charge_missed<const UNDONE: bool>(
+fn try_charge_missed_slow<const UNDONE: bool>(
     header: KeptHeader,
     bytes: u64,
 ) -> Result<(), ChargeError> {
@@ -328,7 +331,7 @@ fn try_charge_missed<const UNDONE: bool>(
 
 #[cold]
 #[inline(never)]
-fn charge_missed_with(
+fn charge_with_missed_slow(
     header: KeptHeader,
     bytes: u64,
     missed: Consume,
