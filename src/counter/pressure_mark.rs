@@ -192,7 +192,6 @@ pub(crate) fn may_be_credit(counter: &Object) -> bool {
 
 /// The level whose pressure a group shows, and its bits: the group, or where it has no thresholds
 /// the nearest group above that has some. One load where the group has them.
-#[inline]
 pub(crate) fn shown_by(counter: &Counter) -> Option<(&Counter, u64)> {
     let bits = |level: &Counter| level.limits.watched.bits_for_figures();
     let known = |level| Some((level, bits(level))).filter(|(_, bits)| bits & PRESSURE_KNOWN != 0);
@@ -203,6 +202,13 @@ pub(crate) fn shown_by(counter: &Counter) -> Option<(&Counter, u64)> {
 #[inline]
 pub(crate) fn shown(bits: u64) -> u64 {
     part(bits, SHOWN)
+}
+
+/// True for the bits of a level that has thresholds and shows no pressure: what most looks find, in
+/// one comparison.
+#[inline]
+pub(crate) fn is_normal(bits: u64) -> bool {
+    bits & (PRESSURE_KNOWN | PART << SHOWN) == PRESSURE_KNOWN
 }
 
 /// True if usage has a part in the pressure of these bits.

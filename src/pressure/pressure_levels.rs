@@ -81,6 +81,18 @@ pub(crate) fn set_by_stalls(counter: &Counter, some: u32, full: u32) -> bool {
 /// below them. The caller may hold locks of its own, so no listener is called on this thread.
 #[inline]
 pub(crate) fn shown(group: &Counter) -> u64 {
+    let bits = group.limits.watched.bits_for_figures();
+    if pressure_mark::is_normal(bits) {
+        0
+    } else {
+        shown_slow(group)
+    }
+}
+
+/// Something has raised the level, or a group above has the thresholds.
+#[cold]
+#[inline(never)]
+fn shown_slow(group: &Counter) -> u64 {
     match pressure_mark::shown_by(group) {
         None => 0,
         Some((_, bits)) if !pressure_mark::is_by_usage(bits) => pressure_mark::shown(bits),
@@ -88,8 +100,6 @@ pub(crate) fn shown(group: &Counter) -> u64 {
     }
 }
 
-#[cold]
-#[inline(never)]
 fn shown_with_usage(level: &Counter) -> u64 {
     if is_to_count(level) {
         context::without_foreign(|| {
