@@ -324,13 +324,20 @@ fn each_call_runs_what_the_table_says() {
     for (name, call, may, shown) in CALLS {
         for builder in [bare, stocked] {
             let mut ran = BTreeSet::new();
-            for scene in [Scene::new, Scene::with_room, Scene::with_a_threshold] {
-                let runtime = build(builder().delay_max(Duration::from_millis(1)));
-                let mut scene = scene(runtime);
-                call(&mut scene);
-                ran.append(&mut lock(&scene.seen.0));
+            // What a call may run, another thread may run before it: `memcg-reclaim` works for the task in
+            // line at the same time. So a call has some tries to show all that it runs.
+            for _ in 0..100 {
+                for scene in [Scene::new, Scene::with_room, Scene::with_a_threshold] {
+                    let runtime = build(builder().delay_max(Duration::from_millis(1)));
+                    let mut scene = scene(runtime);
+                    call(&mut scene);
+                    ran.append(&mut lock(&scene.seen.0));
+                }
+                assert!(ran.iter().all(|code| may.contains(code)), "{name}: {ran:?}");
+                if shown.iter().all(|code| ran.contains(code)) {
+                    break;
+                }
             }
-            assert!(ran.iter().all(|code| may.contains(code)), "{name}: {ran:?}");
             assert!(
                 shown.iter().all(|code| ran.contains(code)),
                 "{name}: {ran:?}"
