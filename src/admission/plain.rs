@@ -9,6 +9,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::wakers::{park_until, parked_waker};
+use crate::state::waiting::PlaceHolder;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
@@ -38,7 +39,7 @@ impl<'a> Terms<'a> {
     }
 
     fn enqueue(&self, level: &Counter) -> Ticket {
-        line::enqueue(self.group, self.bytes, level, None)
+        line::enqueue(self.group, self.bytes, level, PlaceHolder::Charge, None)
     }
 
     /// Its place in line, which it takes at `level` where it has none.

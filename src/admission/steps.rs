@@ -17,6 +17,7 @@ use crate::hierarchy::events;
 use crate::pressure::{line, victims};
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::state::events::Event;
+use crate::state::waiting::PlaceHolder;
 use crate::thread::slot::Consume;
 
 /// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps
@@ -92,6 +93,7 @@ pub(crate) fn begin<'a>(
     bytes: u64,
     missed: Consume,
     time: LineTime,
+    holder: PlaceHolder,
 ) -> Result<InLine, ChargeResult<'a>> {
     let refusal = match try_once(group, bytes, missed) {
         Err(ChargeFailure::Refused { refusal, .. }) => refusal,
@@ -108,7 +110,7 @@ pub(crate) fn begin<'a>(
         return Err(Err(ChargeFailure::Cancelled));
     }
     // The thread that chooses a victim counts the event.
-    let ticket = line::enqueue(group, bytes, level, None);
+    let ticket = line::enqueue(group, bytes, level, holder, None);
     let in_line = InLine::begin(ticket, level, chooses, time);
     in_line.has_room_made();
     Ok(in_line)

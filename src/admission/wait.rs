@@ -19,7 +19,7 @@ use crate::reclaim::repeat::{ASK_AGAIN_MAX, ask_again_after, deadline, may_call_
 use crate::reclaim::round::{Request, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::waiting::Decision;
+use crate::state::waiting::{Decision, PlaceHolder};
 use crate::sync::is_over;
 use crate::thread::foreign::Foreign;
 
@@ -253,7 +253,8 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue(&self.ticket.group, bytes, level, Some(waker));
+        let group = &self.ticket.group;
+        self.ticket = line::enqueue(group, bytes, level, PlaceHolder::Queue, Some(waker));
         (self.asked, self.counted) = (self.ticket.kept(level), false);
         true
     }

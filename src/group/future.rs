@@ -15,6 +15,7 @@ use crate::admission::steps::begin;
 use crate::admission::wait::{InLine, LineTime};
 use crate::pressure::delayed::{self, Delayed};
 use crate::pressure::line;
+use crate::state::waiting::PlaceHolder;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -48,6 +49,7 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
+    holder: PlaceHolder,
     /// The longest time from the first poll on until it is charged.
     time: Option<Duration>,
     /// When that is over, from the first poll on that misses.
@@ -227,7 +229,7 @@ impl Future for ChargeFuture {
                 missed => {
                     let time = LineTime::begin(this.time);
                     this.end = time.until;
-                    match begin(this.group.first(), this.bytes, missed, time) {
+                    match begin(this.group.first(), this.bytes, missed, time, this.holder) {
                         Ok(in_line) => this.state = Stage::InLine(in_line),
                         Err(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
                     }
@@ -298,6 +300,7 @@ impl Group {
             group: self.clone(),
             bytes,
             undelayed: false,
+            holder: PlaceHolder::Charge,
             time: None,
             end: None,
             state: Stage::New,

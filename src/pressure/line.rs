@@ -31,7 +31,9 @@ use crate::hierarchy::{group_object, group_tree, importance};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{Decision, FirstInLine, PlaceInLine, WINDOW, Waiter, Waiting};
+use crate::state::waiting::{
+    Decision, FirstInLine, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting,
+};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
@@ -302,13 +304,14 @@ impl Waiting {
         };
         let group = waiter.group;
         let level = waiter.level;
-        let before = waiter.bytes;
+        let before = waiter.may_ask_for();
         waiter.bytes = bytes;
+        let after = waiter.may_ask_for();
         waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
         for above in group.path_to_root() {
             self.below.remove(&(above.key(), before, ticket));
-            self.below.insert((above.key(), bytes, ticket));
+            self.below.insert((above.key(), after, ticket));
         }
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return false;
@@ -360,11 +363,13 @@ impl Waiting {
 
     /// A waiter waits no longer.
     fn forget(&mut self, ticket: u64) {
-        let Some(&Waiter { group, bytes, .. }) = self.waiters.get(&ticket) else {
+        let Some(waiter) = self.waiters.get(&ticket) else {
             return;
         };
+        let group = waiter.group;
         for level in group.path_to_root() {
-            self.below.remove(&(level.key(), bytes, ticket));
+            self.below
+                .remove(&(level.key(), waiter.may_ask_for(), ticket));
         }
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
@@ -489,10 +494,15 @@ impl Waiting {
         found.map(|&(.., ticket)| ticket).collect()
     }
 
-    /// Ends the waits below `level` that it can never serve, wherever they are in line.
+    /// Ends the waits below `level` that it can never serve, wherever they are in line. A queue whose
+    /// first charge can still be served is woken, to look at those behind it.
     fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
-        for ticket in self.below(level, Some(self.falls.lasting(level))) {
-            self.end(ticket, Decision::Full(kept_by_waiter(level)), wakers);
+        let most = self.falls.lasting(level);
+        for ticket in self.below(level, Some(most)) {
+            match self.waiters.get_mut(&ticket) {
+                Some(waiter) if waiter.bytes <= most => wakers.extend(waiter.waker.take()),
+                _ => self.end(ticket, Decision::Full(kept_by_waiter(level)), wakers),
+            }
         }
     }
 
@@ -682,6 +692,7 @@ pub(crate) fn enqueue(
     group: &Counter,
     bytes: u64,
     level: &Counter,
+    holder: PlaceHolder,
     waker: Option<Foreign<Waker>>,
 ) -> Ticket {
     let kept = Handle::pin(group);
@@ -698,15 +709,17 @@ pub(crate) fn enqueue(
         group: of,
         bytes,
         level: at,
+        holder,
         budget: bytes,
         place,
         patience,
         decided: None,
         waker,
     };
+    let may_ask_for = waiter.may_ask_for();
     waiting.waiters.insert(number, waiter);
     for level in group.path_to_root() {
-        waiting.below.insert((level.key(), bytes, number));
+        waiting.below.insert((level.key(), may_ask_for, number));
     }
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.

@@ -131,8 +131,8 @@ pub(crate) struct Waiting {
     pub(crate) lines: BTreeMap<u64, Line>,
     /// Charges that each group waits with, by its key.
     pub(crate) groups: BTreeMap<u64, usize>,
-    /// The charges that wait below each level, in whatever line: the key of the level, what is
-    /// asked for, and the ticket.
+    /// The charges that wait below each level, in whatever line: the key of the level, what
+    /// [may be asked for](Waiter::may_ask_for), and the ticket.
     pub(crate) below: BTreeSet<(u64, u64, u64)>,
     pub(crate) falls: Falls,
 }
@@ -240,6 +240,7 @@ pub(crate) struct Waiter {
     pub(crate) bytes: u64,
     /// The level in whose line it is; its group keeps it.
     pub(crate) level: Kept,
+    pub(crate) holder: PlaceHolder,
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole
     /// wait.
     pub(crate) budget: u64,
@@ -250,6 +251,27 @@ pub(crate) struct Waiter {
     /// The decision. Then it is in no line.
     pub(crate) decided: Option<Decision>,
     pub(crate) waker: Option<Foreign<Waker>>,
+}
+
+/// Whose place in line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceHolder {
+    Charge,
+    /// A queue of charges, whose first one the place is for. Those behind it may ask for more: so the
+    /// place is woken whenever a max on its path has fallen, and the queue looks which of them can
+    /// never be served.
+    Queue,
+}
+
+impl Waiter {
+    /// The bytes by which it is found among those that a max can never serve. A queue is always
+    /// found, since only it knows what those behind its first one ask for.
+    pub(crate) fn may_ask_for(&self) -> u64 {
+        match self.holder {
+            PlaceHolder::Charge => self.bytes,
+            PlaceHolder::Queue => u64::MAX,
+        }
+    }
 }
 
 /// The end of a wait.

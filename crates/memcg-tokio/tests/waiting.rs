@@ -541,6 +541,98 @@ fn the_end_of_a_group_ends_all_waits() {
     }
 }
 
+/// A max that falls ends each send that it can never admit, wherever the sender is in the queue, and
+/// no other. So does one that falls above the channel's group, and one that was low before a sender
+/// came.
+#[test]
+fn what_can_never_fit_any_more_is_refused_in_the_middle_of_the_queue() {
+    for above in [false, true] {
+        let (runtime, group, sender, mut receiver) = full(4);
+        let sizes = [SIZE, 3 * SIZE, SIZE, 4 * SIZE, 2 * SIZE];
+        let mut sends: Vec<_> = sizes
+            .iter()
+            .enumerate()
+            .map(|(number, &bytes)| (number, waits(&sender, number, bytes)))
+            .collect();
+        let lowered = if above { runtime.root() } else { group.clone() };
+        _ = lowered.set_max(2 * SIZE);
+        let mut refused = Vec::new();
+        // Whoever is woken is polled, and the first one sees to the others.
+        while let Some(at) = sends.iter().position(|(_, send)| send.is_woken()) {
+            let number = sends[at].0;
+            match sends[at].1.poll() {
+                Poll::Pending => continue,
+                Poll::Ready(Err(SendError::Refused(message, error))) => {
+                    assert_eq!(message.number, number);
+                    let refusal = error.over_limit().expect("a max is in the way");
+                    assert_eq!(refusal.group(), &lowered);
+                    assert_eq!(error.requested(), message.bytes as u64);
+                    refused.push(number);
+                }
+                other => panic!("{number}: {other:?}"),
+            }
+            drop(sends.remove(at));
+        }
+        refused.sort_unstable();
+        assert_eq!(refused, [1, 3], "above: {above}");
+        // One that comes now is told at once, not when its turn has come.
+        let late = Message {
+            number: 9,
+            bytes: 3 * SIZE,
+        };
+        let mut late: Sending = spawn(Box::pin(sender.send(late)));
+        let ended = loop {
+            match late.poll() {
+                Poll::Pending => assert!(late.is_woken(), "it waits for what never comes"),
+                Poll::Ready(ended) => break ended,
+            }
+        };
+        assert!(matches!(ended, Err(SendError::Refused(message, _)) if message.number == 9));
+        drop(late);
+        // The others are served in their order.
+        let mut served = Vec::new();
+        while !sends.is_empty() {
+            receive(&mut receiver).expect("a message");
+            served.append(&mut settle(&mut sends));
+        }
+        assert_eq!(served, [0, 2, 4]);
+        drop((sends, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
+/// The same on threads, while senders come and a receiver takes: no send waits for a max that has
+/// fallen below what it asks for.
+#[test]
+fn no_send_waits_for_a_max_that_falls_as_it_comes() {
+    for round in 0..50 {
+        let (runtime, group, sender, receiver) = full(4);
+        std::thread::scope(|scope| {
+            let large: Vec<_> = (0..3)
+                .map(|number| {
+                    let sender = sender.clone();
+                    scope.spawn(move || {
+                        sender.blocking_send(Message {
+                            number,
+                            bytes: 3 * SIZE,
+                        })
+                    })
+                })
+                .collect();
+            for _ in 0..round % 10 {
+                std::thread::yield_now();
+            }
+            // No message is received: only the max that falls ends the waits.
+            _ = group.set_max(2 * SIZE);
+            for ended in large.into_iter().map(|send| send.join().unwrap()) {
+                assert!(matches!(ended, Err(SendError::Refused(..))));
+            }
+        });
+        drop((sender, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
 /// A lower max takes effect while senders wait: usage falls to it, and a message that can never fit
 /// comes back.
 #[test]

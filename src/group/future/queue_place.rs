@@ -6,6 +6,8 @@ use std::task::Waker;
 use super::{ChargeFuture, Stage};
 use crate::group::charge::Charge;
 use crate::group::error::ChargeError;
+use crate::pressure::line;
+use crate::state::waiting::PlaceHolder;
 use crate::units::Bytes;
 
 /// # One place in line for a queue of waiters
@@ -33,6 +35,41 @@ use crate::units::Bytes;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl ChargeFuture {
+    /// Makes the future the place of a queue: while it is in line it is also woken when a max of its
+    /// group or above was lowered. The queue then ends the waits that
+    /// [can never be served](Self::is_servable) any more: those behind the first one are known to
+    /// it alone.
+    ///
+    /// ```
+    /// # use std::future::Future;
+    /// # use std::pin::Pin;
+    /// # use std::task::{Context, Waker};
+    /// use memcg::{Bytes, Runtime};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.charge(80)?;
+    /// let mut place = root.charge_async(30).for_queue();
+    /// assert!(Pin::new(&mut place).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    /// assert!(place.is_servable(Bytes(90)), "once there is room");
+    /// root.set_max(85)?; // wakes the future
+    /// assert!(place.waits_in_line() && !place.is_servable(Bytes(90)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_queue(mut self) -> Self {
+        self.holder = PlaceHolder::Queue;
+        self
+    }
+
+    /// Returns false if the group, or one above it, has a max below `bytes`: a charge of so many is
+    /// refused at once, and does not wait. A max that moves by itself, as a share of another does,
+    /// counts once it has stood for a second. The call loads a word for each level; only where a
+    /// max is below `bytes` it takes the lock of the tree for a moment, and may run wakers of
+    /// charges in line on this thread.
+    pub fn is_servable(&self, Bytes(bytes): Bytes) -> bool {
+        line::in_the_way(self.group.first(), bytes).is_none()
+    }
+
     /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the
     /// holder of `charge` may use it in place of the charge that this future waits for, so that no
     /// byte goes up the tree and comes back. The future then waits for the next waiter of the queue

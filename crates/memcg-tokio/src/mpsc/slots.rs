@@ -49,6 +49,8 @@ pub(super) struct Slots {
     waiting: usize,
     /// Number of slots that are not free.
     used: usize,
+    /// No sender in the list waits for more bytes. Some that did may have left.
+    at_most: u64,
 }
 
 impl Slots {
@@ -60,6 +62,7 @@ impl Slots {
             free: NONE,
             waiting: 0,
             used: 0,
+            at_most: 0,
         }
     }
 
@@ -112,9 +115,37 @@ impl Slots {
             last => self.slots[last as usize].behind = at,
         }
         self.last = at;
+        self.at_most = if self.waiting == 0 {
+            bytes
+        } else {
+            self.at_most.max(bytes)
+        };
         self.waiting += 1;
         self.used += 1;
         at
+    }
+
+    /// A number of bytes that no sender in the list exceeds.
+    pub(super) fn at_most(&self) -> u64 {
+        self.at_most
+    }
+
+    /// Before a look at each sender in the list, which raises it anew.
+    pub(super) fn forget_at_most(&mut self) {
+        self.at_most = 0;
+    }
+
+    pub(super) fn raise_at_most(&mut self, bytes: u64) {
+        self.at_most = self.at_most.max(bytes);
+    }
+
+    /// The first slot from `at` on, by number, whose sender is in the list, and the bytes that it
+    /// waits for.
+    pub(super) fn waiting_from(&self, at: u32) -> Option<(u32, u64)> {
+        let mut slots = self.slots.iter().enumerate().skip(at as usize);
+        slots.find_map(|(at, slot)| {
+            matches!(slot.fate, Fate::Waits).then_some((at as u32, slot.bytes))
+        })
     }
 
     pub(super) fn first(&self) -> Option<u32> {
@@ -150,9 +181,14 @@ impl Slots {
     /// looks. Returns its waker.
     pub(super) fn end_first(&mut self, fate: Fate) -> Option<Waker> {
         let first = self.first()?;
-        self.unlink(first);
-        self.slots[first as usize].fate = fate;
-        self.waker(first).take()
+        self.end(first, fate)
+    }
+
+    /// Ends the wait of a sender in the list, as [`end_first`](Self::end_first) does.
+    pub(super) fn end(&mut self, at: u32, fate: Fate) -> Option<Waker> {
+        self.unlink(at);
+        self.slots[at as usize].fate = fate;
+        self.waker(at).take()
     }
 
     fn unlink(&mut self, at: u32) {

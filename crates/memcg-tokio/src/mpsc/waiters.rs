@@ -30,6 +30,11 @@
 //! 7. **The end.** A receiver that closes ends all waits, and the place. A later send ends at once.
 //!    A refusal of the group as such, as when it is offline, ends all waits, too; a refusal of a
 //!    number of bytes ends the wait of the first sender alone.
+//! 8. **What can never fit.** A max that falls wakes the place. Before the place is in line again,
+//!    whoever sees to it ends the waits that no max admits any more, wherever they are in the list.
+//!    A sender that comes enters the list first, and then looks whether its own bytes can ever fit:
+//!    a max that falls before that look is seen by it, and one that falls later finds the sender in
+//!    the list.
 //!
 //! No wake-up is lost. Bytes that go back to the group reach the place as they reach any future in
 //! line: by rule 1 the place is there, or a thread is about to put it there. A receiver that looks
@@ -315,6 +320,35 @@ impl Waiters {
         }
     }
 
+    /// Ends the waits that no max of the group's path admits any more (rule 8). It looks at each of
+    /// them only if the largest one cannot be served.
+    fn refuse_too_large(&self, stock: &CentralStock) {
+        let at_most = self.with(|state| Bytes(state.slots.at_most()));
+        if stock.group().charge_async(at_most).is_servable(at_most) {
+            return;
+        }
+        // Each sender that stays, and each that comes meanwhile, raises it anew.
+        self.with(|state| state.slots.forget_at_most());
+        let mut next = 0;
+        while let Some((at, bytes)) = self.with(|state| state.slots.waiting_from(next)) {
+            next = at + 1;
+            let Some(refusal) = refusal(stock, bytes) else {
+                self.with(|state| state.slots.raise_at_most(bytes));
+                continue;
+            };
+            // Another sender may have the slot by now: one that asks for as much is refused as well.
+            let fate = Fate::Refused(Box::new(refusal));
+            let ended = self.with(|state| match state.slots.waiting_from(at) {
+                Some(found) if found == (at, bytes) => Ok(state.slots.end(at, fate)),
+                _ => Err(fate),
+            });
+            match ended {
+                Ok(waker) => wake(waker),
+                Err(unwanted) => drop(unwanted),
+            }
+        }
+    }
+
     /// Polls the place that this thread has taken out, or a new one, until the place is in line for
     /// the first sender.
     fn see_to(self: &Arc<Self>, stock: &CentralStock, taken: Option<(ChargeFuture, u64)>) {
@@ -340,11 +374,13 @@ impl Waiters {
                 }
                 continue;
             }
+            self.refuse_too_large(stock);
             let kept = out.place.take().and_then(|(mut charge, asked)| {
                 let is_for_it = asked == bytes || charge.wait_for(Bytes(bytes));
                 is_for_it.then_some(charge)
             });
-            let charge = kept.unwrap_or_else(|| stock.group().charge_async(Bytes(bytes)));
+            let charge =
+                kept.unwrap_or_else(|| stock.group().charge_async(Bytes(bytes)).for_queue());
             let (charge, _) = out.place.insert((charge, bytes));
             match Pin::new(&mut *charge).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(ended) => {
@@ -361,6 +397,19 @@ impl Waiters {
                 Poll::Pending => {}
             }
         }
+    }
+}
+
+/// The refusal of so many bytes, if a max can never admit them.
+fn refusal(stock: &CentralStock, bytes: u64) -> Option<ChargeError> {
+    let mut charge = stock.group().charge_async(Bytes(bytes));
+    if charge.is_servable(Bytes(bytes)) {
+        return None;
+    }
+    // If the max has risen meanwhile, the charge is made, or waits, and its drop takes that back.
+    match Pin::new(&mut charge).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(refusal)) => Some(refusal),
+        _ => None,
     }
 }
 
@@ -438,7 +487,14 @@ impl<'a> Out<'a> {
             return false;
         };
         let served = mem::replace(bytes, next.unwrap_or_default());
-        if !charge.waits_in_line() {
+        if charge.waits_in_line() {
+            // A max that fell before the place was in line again has woken no one (rule 8).
+            let at_most = self.waiters.with(|state| Bytes(state.slots.at_most()));
+            if !charge.is_servable(at_most) {
+                self.waiters
+                    .with(|state| state.place = Place::Out { is_woken: true });
+            }
+        } else {
             self.place = None;
         }
         self.waiters.deliver(served, ended.map(Fate::Served));
@@ -636,7 +692,18 @@ impl Future for Wait<'_> {
         let waker = context.waker();
         loop {
             let look = match self.at {
-                None => self.enter(waker),
+                None => {
+                    let look = self.enter(waker);
+                    // The group's line knows only what the first one asks for. This look comes after
+                    // the sender is in the list (rule 8).
+                    if let Look::Waits = look
+                        && let Some(refusal) = refusal(self.stock, self.bytes)
+                    {
+                        self.leave();
+                        return Poll::Ready(Err(SendError::Refused((), refusal)));
+                    }
+                    look
+                }
                 Some(at) => self.look(at, waker),
             };
             return Poll::Ready(match look {
