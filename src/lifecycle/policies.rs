@@ -11,7 +11,7 @@ use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::{Scheduled, schedule};
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
-use crate::pressure::{line, pressure_levels, service};
+use crate::pressure::{barging, pressure_levels, service};
 use crate::reclaim::excess;
 use crate::stat::StatKey;
 use crate::state::events::Event;
@@ -20,11 +20,11 @@ use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
-        line::may_barge(counter, n)
+        barging::may_barge(counter, n)
     }
 
     fn barge_undone(&self, counter: &Counter, n: u64) {
-        line::undo_barge(counter, n);
+        barging::undo_barge(counter, n);
     }
 
     fn above_max(&self, counter: &Counter) {

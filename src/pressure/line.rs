@@ -28,21 +28,16 @@ use crate::counter::watch::{OBSERVED, WAITING};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree, importance};
+use crate::pressure::barging::{self, PATIENCE, first};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{
-    Decision, FirstInLine, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting,
-};
+use crate::state::waiting::{Decision, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
-
-/// More important charges take so many times the bytes that the oldest in line asks for, before it
-/// goes first.
-const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
@@ -74,10 +69,6 @@ fn table(of: &Tree) -> &Lock<Waiting> {
     &group_tree::shared(of).waiting
 }
 
-fn first(of: &Counter) -> &FirstInLine {
-    &group_object::state(of).first_in_line
-}
-
 /// Bytes that a charge finds before it at a level that refuses it: those of the first in line.
 pub(crate) fn ahead(level: &Counter) -> u64 {
     if level.limits.watched.is_for(WAITING) {
@@ -103,32 +94,6 @@ pub(crate) fn goes_first(group: &Counter, level: &Counter) -> bool {
         place != PlaceInLine::NONE && PlaceInLine::new(importance::of(group), u64::MAX >> 8) < place
     };
     level.limits.watched.is_for(WAITING) && before(first(level).place())
-}
-
-/// True if a charge of `n` may be admitted here before the first in line. A waiter that comes
-/// before the first one barges past none, in whatever line it is: else two of them could send it to
-/// and fro. All other charges together may take as many bytes as the first one asks for. Inside
-/// reclaim always: what it frees may be what the first waits for.
-pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
-    is_before_the_first(level)
-        || context::in_reclaim()
-        || first(level).change_budget(|left| left.checked_sub(n))
-}
-
-/// This thread charges for a waiter whose place is that of the first in line here, or before it.
-/// Under the lock, if so.
-fn is_before_the_first(level: &Counter) -> bool {
-    context::is_no_later_than(first(level).place().number())
-}
-
-/// A charge of `n` that may have barged here was refused further up. If another waiter is first by
-/// now, so much more may barge past that one, but never more than it asks for at a time.
-pub(crate) fn undo_barge(level: &Counter, n: u64) {
-    let barged = !is_before_the_first(level) && !context::in_reclaim();
-    if barged && level.limits.watched.is_for(WAITING) {
-        let first = first(level);
-        first.change_budget(|left| Some(left.saturating_add(n).min(first.bytes())));
-    }
 }
 
 /// The group of the first in line, and the bytes that it waits for.
@@ -261,38 +226,6 @@ impl Waiting {
         }
     }
 
-    /// Of the budget that the level shows for the first in line so much is left. Bytes that have
-    /// barged past one that goes before the oldest for its importance have passed the oldest, too.
-    fn count_barged(&mut self, level: &Counter, left: u64) {
-        let Some(line) = self.lines.get_mut(&level.key()) else {
-            return;
-        };
-        let place = line.first;
-        let shown = std::mem::replace(&mut line.shown, left);
-        let barged = shown.saturating_sub(left);
-        if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
-            let budget = waiter
-                .budget
-                .saturating_sub(barged)
-                .saturating_add(left.saturating_sub(shown));
-            waiter.budget = budget.min(waiter.bytes);
-        }
-        if let Some(oldest) = self.passed_by(place, level)
-            && let Some(passed) = self.waiters.get_mut(&oldest.ticket())
-        {
-            // Mutation: past-the-important-others-barge-for-ever
-            passed.patience = passed.patience.saturating_sub(barged);
-        }
-    }
-
-    /// The bytes that may yet go before the oldest in line at `level`, where one at `place` does.
-    fn patience_behind(&self, place: PlaceInLine, level: &Counter) -> u64 {
-        let passed = self
-            .passed_by(place, level)
-            .and_then(|oldest| self.waiters.get(&oldest.ticket()));
-        passed.map_or(u64::MAX, |oldest| oldest.patience)
-    }
-
     /// Changes the number of bytes of a waiter, which keeps its place. False: the wait is decided.
     fn resize(&mut self, ticket: u64, bytes: u64) -> bool {
         let Some(waiter) = self
@@ -422,21 +355,6 @@ impl Waiting {
         Some(oldest.ticket())
     }
 
-    /// The oldest charge in line at `level`, where one at `place` would pass it, and more important
-    /// ones have taken what they may.
-    fn tries_patience(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
-        let oldest = self.passed_by(place, level)?;
-        (self.waiters.get(&oldest.ticket())?.patience == 0).then_some(oldest)
-    }
-
-    /// The oldest charge in line at `level`, where one at `place` goes before it for its importance
-    /// alone.
-    fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
-        place.next_importance()?;
-        let oldest = self.lines.get(&level.key())?.oldest()?;
-        place.passes(oldest).then_some(oldest)
-    }
-
     /// From here on a charge in line at `level` goes before all that have come later.
     fn go_by_age(&mut self, place: PlaceInLine, level: &Counter) {
         let (Some(line), Some(waiter)) = (
@@ -462,23 +380,6 @@ impl Waiting {
                 && let Some(oldest) = self.tries_patience(place, other)
             {
                 self.go_by_age(oldest, other);
-            }
-        }
-    }
-
-    /// A waiter is served: it takes its bytes off what the oldest in line lets others take before
-    /// it.
-    fn count_passed(&mut self, place: PlaceInLine, group: &Counter, bytes: u64) {
-        if place.next_importance().is_none() {
-            return;
-        }
-        for level in group
-            .path_to_root()
-            .filter(|level| level.limits.watched.is_for(WAITING))
-        {
-            let oldest = self.passed_by(place, level);
-            if let Some(passed) = oldest.and_then(|oldest| self.waiters.get_mut(&oldest.ticket())) {
-                passed.patience = passed.patience.saturating_sub(bytes);
             }
         }
     }
@@ -825,10 +726,9 @@ impl Ticket {
                 place = Some(first(level));
             }
         }
-        if let Some(place) = place.filter(|place| place.budget() < self.bytes) {
-            place.change_budget(|left| Some(left.saturating_add(self.bytes).min(place.bytes())));
-        }
-        place.is_some()
+        let Some(place) = place else { return false };
+        barging::renew(place, self.bytes);
+        true
     }
 
     /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none

@@ -13,6 +13,7 @@
 //! `README.md` holds the protocol and its races; `admission/` conducts the attempt.
 
 pub(crate) mod background;
+pub(crate) mod barging;
 pub(crate) mod callbacks;
 pub(crate) mod delayed;
 pub(crate) mod delays;
