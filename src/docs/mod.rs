@@ -8,6 +8,7 @@
 //! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
 //! * [`reclaim`], [`pressure`]: which groups give memory back; what becomes of a charge that cannot
 //!   be met at once.
+//! * [`waiting`], [`no_wait`], [`high`], [`background`], [`victims`]: each of these ends of a charge.
 //! * [`stalls`]: for how long chargers stood still.
 //! * [`statistics`], [`nodes`]: how events are counted and read; how memory is accounted by node.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
@@ -36,6 +37,11 @@ pages! {
     pools: "../pool/README.md",
     reclaim: "../reclaim/README.md",
     pressure: "../pressure/README.md",
+    waiting: "../pressure/waiting.md",
+    no_wait: "../pressure/no_wait.md",
+    high: "../pressure/high.md",
+    background: "../pressure/background.md",
+    victims: "../pressure/victims.md",
     stalls: "../pressure/stalls.md",
     statistics: "../stat/README.md",
     nodes: "../kmem/README.md",

@@ -9,7 +9,7 @@
 //! 1. **One place.** While senders wait, the place is in line for the bytes of the first one, or a
 //!    thread has taken it out, or a sender is woken that has to see to it.
 //! 2. **From hand to hand.** A receiver gives the bytes of a message back. If the place is in line
-//!    and no other charge is in the way ([`QueuePlace::is_served_by`]), the receiver gives them to
+//!    and no other charge is in the way ([`ChargeFuture::is_served_by`]), the receiver gives them to
 //!    the first sender, and usage does not move. The place then waits for the next sender, if there
 //!    is one. Otherwise the bytes go back to the group, and the line serves the charge whose turn
 //!    it is.
