@@ -58,10 +58,8 @@ fn is_of_the_kernel(file: &File) -> bool {
 
 /// The pressure file that is nearest: the own control group's, one above it, or the machine's.
 pub(crate) fn path(root: &Path) -> PathBuf {
-    let levels = Layout::find(root).v2.unwrap_or_default().dirs;
-    let mut paths = levels
-        .into_iter()
-        .map(|level| level.join("memory.pressure"));
+    let levels = Layout::find(root).v2.unwrap_or_default();
+    let mut paths = levels.dirs().map(|dir| dir.join("memory.pressure"));
     paths
         .find(|path| path.exists())
         .unwrap_or_else(|| root.join("proc/pressure/memory"))

@@ -35,8 +35,13 @@ fn main() {
         Ok("leaves") => leaves(),
         Ok("gives") => gives(),
         Ok("grows") => grows(),
+        Ok("tells") => tells(),
         _ => {
-            let tests: [(&str, Test); 10] = [
+            let tests: [(&str, Test); 11] = [
+                (
+                    "a_namespace_hides_the_own_group",
+                    a_namespace_hides_the_own_group,
+                ),
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("the_kernels_trigger_fires", the_kernels_trigger_fires),
                 (
@@ -310,6 +315,16 @@ fn grows() {
     }
 }
 
+/// Says what it reads of its limits, and whether a strict service would start.
+fn tells() {
+    std::io::stdin().lines().next();
+    let limits = Host::new().limits().expect("a host");
+    let is_whole = limits.unread.is_empty();
+    println!("limit {} whole {is_whole}", limits.bytes() / MIB);
+    let builder = Runtime::builder().max_of_host("80%").expect("a share");
+    println!("strict starts {}", builder.strict().build().is_ok());
+}
+
 // === Control groups ===
 
 /// A control group of the test's own.
@@ -407,7 +422,12 @@ impl ControlGroup {
 
     /// Starts this program again, in the group.
     fn start(&self, role: &str) -> Service {
-        let mut command = Command::new(env::current_exe().expect("this program"));
+        let command = Command::new(env::current_exe().expect("this program"));
+        self.start_by(command, role)
+    }
+
+    /// Starts a command that becomes this program, in the group. It gets a line once it is there.
+    fn start_by(&self, mut command: Command, role: &str) -> Service {
         let started = command
             .env(ROLE, role)
             .stdin(Stdio::piped())
@@ -505,6 +525,34 @@ impl Drop for Service {
 }
 
 // === The tests ===
+
+/// A process that goes into a namespace of its own finds groups above alone, through mounts that are
+/// older. It says so, and a strict service does not start.
+fn a_namespace_hides_the_own_group() -> bool {
+    let Some(group) = ControlGroup::limited("hidden") else {
+        return false;
+    };
+    let as_it_is = group.start("tells");
+    assert_eq!(as_it_is.line(), "limit 256 whole true");
+    assert_eq!(as_it_is.line(), "strict starts true");
+    assert!(as_it_is.end().success());
+    let mut command = Command::new("sh");
+    let into_namespace = r#"read -r line && exec unshare --cgroup "$0""#;
+    command
+        .args(["-c", into_namespace])
+        .arg(env::current_exe().expect("this program"));
+    let mut apart = group.start_by(command, "tells");
+    // The shell has read the first line. It may have gone since, where it may make no namespace.
+    let _ = writeln!(apart.input.as_mut().expect("open"), "go");
+    let Ok(said) = apart.lines.recv_timeout(PATIENCE) else {
+        println!("this system lets the test make no namespace of control groups");
+        return false;
+    };
+    assert!(said.ends_with(" whole false"), "{said}");
+    assert_eq!(apart.line(), "strict starts false");
+    assert!(apart.end().success());
+    true
+}
 
 /// The limit falls before the service fills its cache and while it is full, and rises again.
 fn a_service_that_follows_lives() -> bool {
