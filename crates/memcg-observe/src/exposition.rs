@@ -12,6 +12,8 @@ use memcg::figures::{Ledger, StatItem};
 use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
+#[cfg(feature = "openmetrics")]
+use crate::page::Layer;
 use crate::protocol::{CounterRow, Row, Rows};
 
 /// The figures of a runtime for a monitoring system: see [`Exposition::new`].
@@ -53,6 +55,8 @@ pub struct Exposition {
     )]
     pub(crate) ready: (Group, PressureLevel),
     shown: Arc<Mutex<Names>>,
+    #[cfg(feature = "openmetrics")]
+    pub(crate) layers: Vec<Layer>,
 }
 
 /// The label `group` of what no group that is shown uses. No path is the same: a path begins with
@@ -88,6 +92,8 @@ impl Exposition {
             has_ledger: false,
             ready,
             shown: Arc::default(),
+            #[cfg(feature = "openmetrics")]
+            layers: Vec::new(),
         }
     }
 
@@ -173,6 +179,39 @@ impl Exposition {
     /// ```
     pub fn not_ready_from(mut self, group: &Group, from: PressureLevel) -> Exposition {
         self.ready = (group.clone(), from);
+        self
+    }
+
+    /// Shows the figures of something else on the same page, each sample with the label
+    /// `layer="name"`: those of an admission layer of `memcg-tower`, and whatever prints families in
+    /// the text format of OpenMetrics. So [`openmetrics`](Self::openmetrics),
+    /// [`text`](Self::text), the router and the socket have one page of the tree and its layers, and
+    /// several layers may have the same metrics. The same name once more takes the place of the first.
+    ///
+    /// The text is printed at each scrape. A line that is no sample of a family above it is left out,
+    /// and so is a family that has the name of another: either would lose the whole page where it is
+    /// read. A text whose printing panics has no families. The facade, OpenTelemetry and a registry of
+    /// `prometheus-client` have the tree alone.
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// // In a service: `layer.figures()`
+    /// let figures = "# TYPE memcg_requests_left counter\nmemcg_requests_left_total 3\n";
+    /// let page = Exposition::new(&runtime).layer("api", figures).openmetrics();
+    /// assert!(page.contains("memcg_requests_left_total{layer=\"api\"} 3\n") && page.ends_with("# EOF\n"));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[cfg(feature = "openmetrics")]
+    pub fn layer(
+        mut self,
+        name: &str,
+        figures: impl std::fmt::Display + Send + Sync + 'static,
+    ) -> Exposition {
+        self.layers.retain(|known| known.name != name);
+        self.layers.push(Layer::new(name, figures));
         self
     }
 
