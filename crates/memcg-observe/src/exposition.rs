@@ -137,8 +137,8 @@ impl Exposition {
     }
 
     /// Shows what each group has charged beside what it has allocated, too: the
-    /// [ledger](Group::ledger), as the items `reserved`, `allocated` and `unpaid` of the
-    /// statistics. The groups whose allocator owns objects have them.
+    /// [ledger](Group::ledger), as the items `reserved`, `allocated`, `unpaid` and `left_behind` of
+    /// the statistics. The groups whose allocator owns objects have them.
     ///
     /// These figures are not published, but added up: for each group that is shown a scrape visits
     /// all groups below it, and for each of these the counts of all threads. So they are shown on
@@ -296,7 +296,7 @@ struct LedgerItem {
     figure: fn(&Ledger) -> u64,
 }
 
-const LEDGER: [LedgerItem; 3] = [
+const LEDGER: [LedgerItem; 4] = [
     LedgerItem {
         name: "reserved",
         figure: Ledger::reserved,
@@ -308,6 +308,10 @@ const LEDGER: [LedgerItem; 3] = [
     LedgerItem {
         name: "unpaid",
         figure: Ledger::unpaid,
+    },
+    LedgerItem {
+        name: "left_behind",
+        figure: Ledger::left_behind,
     },
 ];
 
