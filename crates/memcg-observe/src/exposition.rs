@@ -5,6 +5,7 @@
     allow(dead_code, reason = "each of the features reads a part")
 )]
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -36,8 +37,8 @@ use crate::protocol::{CounterRow, Row, Rows};
 ///
 /// # Cost
 ///
-/// One look at the usage of each child of a group that is shown, and some tens of loads for each
-/// group that is shown. Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No
+/// One look at the usage of each child of a group that is shown, a look-up for each name that has a
+/// place, and some tens of loads for each group that is shown. Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No
 /// lock is held over more than a few groups, and no charge waits.
 #[derive(Clone, Debug)]
 pub struct Exposition {
@@ -113,7 +114,8 @@ impl Exposition {
 
     /// Shows at most so many names of each level within an hour; four times [`top`](Self::top) by
     /// default. A group whose name was shown within the last hour keeps its place, so those that
-    /// stay are not crowded out by those that come and go. [`usize::MAX`] has no such bound.
+    /// stay are not crowded out by those that come and go: where all places are taken, groups without
+    /// one are not shown, however large they are. [`usize::MAX`] has no such bound.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -228,10 +230,18 @@ impl Exposition {
             .collect();
         let places = self.names.unwrap_or(self.top.saturating_mul(4));
         let now = Instant::now();
-        let groups = self.rows_where(self.runtime.root(), |depth, group| {
-            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-            places == usize::MAX || shown.admit(depth, places, &group.path(), now)
-        });
+        let shown = || self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let have_places = |depth| {
+            let names = shown().names(depth);
+            names
+                .iter()
+                .filter_map(|name| self.runtime.group(name))
+                .collect()
+        };
+        let has_place = |depth, group: &Group| {
+            places == usize::MAX || shown().admit(depth, places, &group.path(), now)
+        };
+        let groups = self.rows_where(self.runtime.root(), have_places, has_place);
         Figures {
             groups,
             items,
@@ -241,11 +251,18 @@ impl Exposition {
 
     /// The shown rows of `group` and of the groups below it, and the usage under `other`, by level.
     pub(crate) fn rows(&self, group: Group) -> Rows {
-        self.rows_where(group, |_, _| true)
+        self.rows_where(group, |_| Vec::new(), |_, _| true)
     }
 
-    /// The same, of those groups that have a place.
-    fn rows_where(&self, group: Group, has_place: impl Fn(usize, &Group) -> bool) -> Rows {
+    /// The same, of those groups that have a place: `have_places` are those that have one of a level
+    /// already. A level is cut to the largest once that is asked, or the largest could be groups without
+    /// a place, and hide those that have one.
+    fn rows_where(
+        &self,
+        group: Group,
+        have_places: impl Fn(usize) -> Vec<Group>,
+        has_place: impl Fn(usize, &Group) -> bool,
+    ) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
         let mut first = 0;
@@ -258,6 +275,20 @@ impl Exposition {
             if level.is_empty() {
                 break;
             }
+            // The largest of each parent are enough of the others: one that is smaller finds a place
+            // only where all of these do.
+            let largest: HashSet<Group> = level.iter().map(|(group, _)| group.clone()).collect();
+            let is_below = |group: &Group| {
+                let parent = group.parent();
+                parent.is_some_and(|parent| rows[first..].iter().any(|(row, ..)| *row == parent))
+            };
+            let have_places = have_places(depth)
+                .into_iter()
+                .filter(|group| !largest.contains(group) && is_below(group));
+            level.extend(have_places.map(|group| {
+                let usage = group.usage();
+                (group, usage)
+            }));
             level.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
             let level: Vec<(Group, u64)> = level
                 .into_iter()
