@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use std::{env, fs, process, thread};
 
 use memcg::{Bytes, Charge, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_host::{Host, HostError, MaxOfHost, StallScope};
+use rustix::thread::CapabilitySet;
 
 const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
@@ -36,8 +38,10 @@ fn main() {
         Ok("gives") => gives(),
         Ok("grows") => grows(),
         Ok("tells") => tells(),
+        Ok("arms") => arms(),
         _ => {
-            let tests: [(&str, Test); 11] = [
+            let tests: [(&str, Test); 12] = [
+                ("an_old_stall_fires_nothing", an_old_stall_fires_nothing),
                 (
                     "a_namespace_hides_the_own_group",
                     a_namespace_hides_the_own_group,
@@ -231,6 +235,63 @@ fn reads() {
         }
     });
     println!("fired {}", trigger.wait(PATIENCE).expect("the file stays"));
+}
+
+/// Loses time to memory until it has lost far more than a trigger asks for. Then arms that trigger
+/// without the capability that the kernel wants to see, loses a little more, and says how long it has
+/// lost since and whether the trigger has fired.
+fn arms() {
+    const STALL: Duration = Duration::from_millis(300);
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    let host = Host::new();
+    let lost = || host.pressure().map_or(Duration::ZERO, |now| now.some.total);
+    let reads = Arc::new(AtomicBool::new(true));
+    let reading = Arc::clone(&reads);
+    thread::spawn(move || {
+        let mut file = tempfile::tempfile().expect("a temporary folder");
+        let mut block = vec![1_u8; MIB as usize];
+        (0..FILE_MIB)
+            .try_for_each(|_| file.write_all(&block))
+            .expect("room on the disk");
+        loop {
+            file.rewind().expect("a file");
+            while file.read(&mut block).expect("a file") > 0 {
+                while !reading.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    });
+    let lose = |more: Duration| {
+        let until = lost() + more;
+        let begun = Instant::now();
+        while lost() < until && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    lose(2 * STALL);
+    reads.store(false, Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(200));
+    let armed_and_waited = || {
+        // The kernel has the capabilities of each thread, and this one ends here.
+        let mut own = rustix::thread::capabilities(None).ok()?;
+        own.effective.remove(CapabilitySet::SYS_RESOURCE);
+        rustix::thread::set_capabilities(None, own).ok()?;
+        let before = lost();
+        let window = Duration::from_secs(2);
+        let trigger = host.trigger(StallScope::Some, STALL, window).ok()?;
+        reads.store(true, Ordering::Relaxed);
+        lose(Duration::from_millis(2));
+        reads.store(false, Ordering::Relaxed);
+        let fired = trigger.wait(3 * window).ok()?;
+        Some((fired, lost() - before))
+    };
+    let found = thread::scope(|scope| scope.spawn(armed_and_waited).join());
+    match found.expect("no panic") {
+        Some((fired, lost)) => println!("fired {fired} enough {}", lost >= STALL),
+        None => println!("no trigger"),
+    }
 }
 
 /// Says how the wait for a trigger ends.
@@ -770,6 +831,28 @@ fn the_kernels_trigger_fires() -> bool {
     process.say("read");
     assert_eq!(process.line(), "fired true");
     true
+}
+
+/// The kernel fires the trigger of a process without rights at its first stall of any length, for time
+/// that was lost before: the wait goes on.
+fn an_old_stall_fires_nothing() -> bool {
+    let Some(group) = ControlGroup::limited("arms") else {
+        return false;
+    };
+    group
+        .set_limit(FILE_MIB / 4 * MIB)
+        .expect("more than the process has");
+    let process = group.start("arms");
+    let said = process.line();
+    match said.as_str() {
+        "fired false enough false" => true,
+        // Others on the machine have lost time meanwhile, or the file takes no trigger.
+        "fired true enough true" | "fired false enough true" | "no trigger" => {
+            println!("left out: {said}");
+            false
+        }
+        _ => panic!("{said}"),
+    }
 }
 
 /// The kernel removes the file of a group that is gone, also from under a process that waits.
