@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use memcg::figures::{Ledger, StatItem};
-use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
+use memcg::{
+    Event, Freshness, Group, GroupCounter, GroupId, PageCounter, PressureLevel, Runtime, Unit,
+};
 
 use crate::names::Names;
 #[cfg(feature = "openmetrics")]
@@ -277,14 +279,14 @@ impl Exposition {
             }
             // The largest of each parent are enough of the others: one that is smaller finds a place
             // only where all of these do.
-            let largest: HashSet<Group> = level.iter().map(|(group, _)| group.clone()).collect();
+            let largest: HashSet<GroupId> = level.iter().map(|(group, _)| group.id()).collect();
             let is_below = |group: &Group| {
                 let parent = group.parent();
                 parent.is_some_and(|parent| rows[first..].iter().any(|(row, ..)| *row == parent))
             };
             let have_places = have_places(depth)
                 .into_iter()
-                .filter(|group| !largest.contains(group) && is_below(group));
+                .filter(|group| !largest.contains(&group.id()) && is_below(group));
             level.extend(have_places.map(|group| {
                 let usage = group.usage();
                 (group, usage)
