@@ -163,3 +163,57 @@ fn a_page_of_nothing() {
         assert!(!read_by_python(&python, format, page).is_empty());
     }
 }
+
+/// The chapter has each metric that a page may have, with its type, and no other.
+#[test]
+fn the_chapter_has_every_metric() {
+    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/observe.md");
+    let Ok(chapter) = std::fs::read_to_string(chapter) else {
+        println!("left out: the book is not beside the crate");
+        return;
+    };
+    let mut told = BTreeMap::new();
+    for row in chapter.lines().filter(|line| line.starts_with("| `memcg_")) {
+        let [_, names, kind, _] = row.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        let kind = kind.trim().split([' ', ',', ':']).next().unwrap_or("");
+        for name in names.split('`').filter(|part| part.starts_with("memcg_")) {
+            let name = name.split('{').next().unwrap_or(name);
+            assert_eq!(
+                told.insert(name.to_string(), kind.to_string()),
+                None,
+                "twice"
+            );
+        }
+    }
+
+    // All that a runtime may have: each limit, a statistic and a counter of each unit.
+    let mut builder = Runtime::builder().batch(Bytes(0)).max(1 << 30);
+    let slept = builder.stat("slept", Unit::Nanoseconds);
+    let counters = [
+        builder.counter("files", Unit::Events),
+        builder.counter("spill", Unit::Bytes),
+        builder.counter("cpu", Unit::Nanoseconds),
+    ];
+    let runtime = builder.build().expect("no odd setting");
+    let limits = Limits::new().max(1 << 20).high(1 << 19).soft(1 << 18);
+    let limits = limits.low(Bytes(2)).min(Bytes(1)).pressure_levels(80, 95);
+    let acme = runtime.root().create("acme", limits).expect("a free name");
+    for counter in counters {
+        let counter = acme.counter(counter).expect("its own");
+        counter.set_max(7).expect("no ancestor is in the way");
+    }
+    acme.stat_add(StatKey::ANON, 4_096);
+    acme.stat_add(StatKey::WORKINGSET_REFAULT, 3);
+    acme.stat_add(slept, 1_500_000_000);
+    acme.inspect().flush();
+    runtime.root().inspect().show_uncharged(Bytes(1));
+    let page = Exposition::new(&runtime).text();
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let types: BTreeMap<String, String> = types
+        .filter_map(|said| said.split_once(' '))
+        .map(|(name, kind)| (name.to_string(), kind.to_string()))
+        .collect();
+    assert_eq!(told, types, "the chapter, and the page");
+}
