@@ -307,7 +307,7 @@ pub mod figures {
 pub mod allocator {
     pub use crate::group::allocator::{
         Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
-        uncharge_unowned, unowned_bytes,
+        uncharge_unowned, unowned, unowned_bytes,
     };
 }
 

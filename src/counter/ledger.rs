@@ -19,6 +19,8 @@ pub(crate) struct LedgerSums {
     pub(crate) paid: u64,
     /// Allocated beyond what is reserved, in groups that cover.
     pub(crate) unpaid: u64,
+    /// Of what is allocated, what groups own that went offline.
+    pub(crate) left_behind: u64,
     /// The most by which each of these may be wrong.
     pub(crate) error: u64,
 }
@@ -28,6 +30,7 @@ impl AddAssign for LedgerSums {
         self.allocated = self.allocated.saturating_add(other.allocated);
         self.paid = self.paid.saturating_add(other.paid);
         self.unpaid = self.unpaid.saturating_add(other.unpaid);
+        self.left_behind = self.left_behind.saturating_add(other.left_behind);
         self.error = self.error.saturating_add(other.error);
     }
 }
@@ -65,8 +68,10 @@ pub(crate) fn own(counter: &Counter) -> LedgerSums {
     }
     let earlier = counts(counter);
     let (allocated, error) = counts(counter).since(earlier);
+    let is_left = counter.state().is_offline();
     LedgerSums {
         allocated,
+        left_behind: if is_left { allocated } else { 0 },
         error,
         ..LedgerSums::default()
     }

@@ -273,6 +273,42 @@ impl Owner {
     }
 }
 
+/// Runs `work` in no group: what an allocator hands out meanwhile is [unowned](unowned_bytes), and
+/// [`Group::current`] is `None`. A group that `work` enters is the current one there. Afterwards the
+/// current group is what it was before, also where `work` panics.
+///
+/// It is for lazy state of the process, which outlives the task that happens to need it first: a
+/// static that is made at its first use, a thread-local of a thread that many tasks share, a thread
+/// that a pool starts. Else that task's group has the bytes for ever. An object that was made here and
+/// grows in place (`realloc`) elsewhere stays unowned; what is allocated anew elsewhere, as a map that
+/// doubles, is charged there.
+///
+/// The call writes two words of the thread. It does nothing else, so it may be made at any moment, in a
+/// hook for panics too.
+///
+/// ```
+/// use std::sync::OnceLock;
+///
+/// use memcg::allocator::unowned;
+/// use memcg::{Group, Limits, Runtime};
+///
+/// static TABLE: OnceLock<Vec<u64>> = OnceLock::new();
+///
+/// fn table() -> &'static [u64] {
+///     TABLE.get_or_init(|| unowned(|| (0..1_000).collect())) // whoever comes first pays nothing
+/// }
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// assert_eq!(query.run(|| unowned(Group::current)), None);
+/// assert_eq!(query.run(|| table().len()), 1_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[inline]
+pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
+    current::within(None, work)
+}
+
 /// Counts bytes that no group owns. Give them back with [`uncharge_unowned`].
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.

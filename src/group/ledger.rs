@@ -21,6 +21,7 @@ pub struct Ledger {
     reserved: u64,
     allocated: u64,
     unpaid: u64,
+    left_behind: u64,
     max_error: u64,
 }
 
@@ -41,6 +42,7 @@ impl Ledger {
         LedgerSums {
             allocated,
             unpaid,
+            left_behind,
             error,
             ..
         }: LedgerSums,
@@ -49,6 +51,7 @@ impl Ledger {
             reserved,
             allocated,
             unpaid,
+            left_behind,
             max_error: error,
         }
     }
@@ -71,7 +74,32 @@ impl Ledger {
         self.unpaid
     }
 
-    /// The error of allocated and of unpaid bytes, each: the bytes that threads have allocated or
+    /// Bytes of objects that belong to no live task: the part of [`allocated`](Self::allocated) that
+    /// groups below own which went offline, as [a scope](Group::scope) of a task does when the task
+    /// ends; all of it, of a group that is offline itself. They count here, and stay until they are
+    /// freed. A sum that grows from task to task is a leak, a cache that the tasks share, or lazy
+    /// state of a library that the first task has paid for: make that in
+    /// [`unowned`](crate::allocator::unowned).
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let tenant = runtime.root().create("acme", Limits::new())?;
+    /// let task = tenant.scope(17, Limits::new())?;
+    /// let table = task.run(|| Owner::charge(4_096)); // a table of a library, which stays
+    /// assert_eq!(tenant.ledger().left_behind(), 0);
+    /// drop(task);
+    /// assert_eq!((tenant.ledger().left_behind(), tenant.live()), (4_096, 4_096));
+    /// # unsafe { table.uncharge(4_096) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn left_behind(&self) -> u64 {
+        self.left_behind
+    }
+
+    /// The error of allocated, unpaid and left-behind bytes, each: the bytes that threads have allocated or
     /// freed during the call. 0 where there is nothing of that. [`reserved`](Self::reserved) is as
     /// exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
@@ -80,7 +108,7 @@ impl Ledger {
 
     /// The figures that statistics have as items, each with the item's name.
     pub(super) fn items(self) -> impl Iterator<Item = (&'static str, StatKey, u64)> {
-        let figures = [self.reserved, self.allocated, self.unpaid];
+        let figures = [self.reserved, self.allocated, self.unpaid, self.left_behind];
         StatKey::LEDGER
             .into_iter()
             .zip(figures)

@@ -178,12 +178,15 @@ impl StatKey {
     /// Bytes that are allocated beyond what is reserved, in groups that
     /// [cover](crate::Limits::cover_allocations). See [`RESERVED`](Self::RESERVED).
     pub const UNPAID: StatKey = StatKey::of_ledger(2);
+    /// Bytes of the objects that groups own which went offline. See [`RESERVED`](Self::RESERVED).
+    pub const LEFT_BEHIND: StatKey = StatKey::of_ledger(3);
 
     /// The items of the ledger, in the order of their numbers.
-    pub(crate) const LEDGER: [(&'static str, StatKey); 3] = [
+    pub(crate) const LEDGER: [(&'static str, StatKey); 4] = [
         ("reserved", StatKey::RESERVED),
         ("allocated", StatKey::ALLOCATED),
         ("unpaid", StatKey::UNPAID),
+        ("left_behind", StatKey::LEFT_BEHIND),
     ];
 
     const fn built_in(number: u8) -> StatKey {

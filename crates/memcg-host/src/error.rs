@@ -35,20 +35,21 @@ pub enum HostError {
         /// The beginning of what was there.
         found: String,
     },
-    /// The process is in a control group that limits memory, and no mount shows it or a group
-    /// above. Its limits are not known.
+    /// No mount shows the control group that the process is in. Its limits are not known, though
+    /// those of groups above may be: so after `unshare --cgroup`, in a sandbox that has a namespace of
+    /// its own and the mounts of the machine, or where the process was moved out of its namespace.
     #[error("no mount shows the control group {}: its limits are not known", .group.display())]
     #[non_exhaustive]
     NotMounted {
         /// The group's path in its hierarchy.
         group: PathBuf,
     },
-    /// A group above, whose limit was read before, is not shown any more. Its limit holds, and is
-    /// not known.
+    /// A group that limits the process is not shown any more. Its limit was read before and holds,
+    /// and is not known.
     #[error("{} is not shown any more: its limit is not known", .path.display())]
     #[non_exhaustive]
     NoLongerShown {
-        /// The directory of the group.
+        /// The directory of the group, or its path in the hierarchy where it had none.
         path: PathBuf,
     },
     /// The text is no share of the host's memory.

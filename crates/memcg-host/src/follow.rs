@@ -1,6 +1,7 @@
 //! A max that follows what the system grants.
 
 use std::fmt;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
-use crate::worker::Worker;
+use crate::worker::{Stop, Worker};
 use crate::{Host, HostError, HostLimits};
 
 /// The time between two reads of the host's limits by a [`FollowGuard`], unless the caller says
@@ -30,7 +31,7 @@ pub trait MaxOfHost {
     ///
     /// # Errors
     ///
-    /// [`HostError::Share`] where the text is no whole percentage.
+    /// [`HostError::Share`] where the text is no whole percentage of at least 1 %.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -44,10 +45,15 @@ pub trait MaxOfHost {
     fn max_of_host(self, share: &str) -> Result<HostBuilder, HostError>;
 }
 
+/// A max of nothing refuses each charge, which is nobody's wish.
+fn is_nothing(share: Percent) -> bool {
+    share.of(u64::MAX) == 0
+}
+
 impl MaxOfHost for RuntimeBuilder {
     fn max_of_host(self, share: &str) -> Result<HostBuilder, HostError> {
         match share.parse() {
-            Ok(Limit::Percent(share)) => Ok(HostBuilder {
+            Ok(Limit::Percent(share)) if !is_nothing(share) => Ok(HostBuilder {
                 builder: self,
                 follower: Host::new().follower(share),
             }),
@@ -69,7 +75,7 @@ pub struct HostBuilder {
 impl HostBuilder {
     /// Follows another host than [`Host::new`].
     pub fn host(mut self, host: Host) -> HostBuilder {
-        self.follower.host = host;
+        self.follower.source.host = host;
         self
     }
 
@@ -116,7 +122,9 @@ impl HostBuilder {
         if follower.less_uncharged {
             // Nothing is charged yet.
             first.uncharged =
-                follower.find_uncharged(0, &mut Uncharged::default(), first.granted)?;
+                follower
+                    .source
+                    .find_uncharged(0, &Mutex::default(), first.granted)?;
             first.take_off();
         }
         let runtime = builder.max(Limit::Bytes(first.max)).build()?;
@@ -130,27 +138,32 @@ type OnChange = Box<dyn Fn(&FollowState) + Send>;
 /// Starts a [`FollowGuard`]: see [`Host::follower`].
 #[must_use = "`start` starts it"]
 pub struct HostFollower {
-    host: Host,
+    source: Source,
     share: Percent,
     period: Duration,
     strict: bool,
     less_uncharged: bool,
-    allocated: Option<Allocated>,
     on_change: Option<OnChange>,
+}
+
+/// Where the figures come from.
+struct Source {
+    host: Host,
+    allocated: Option<Allocated>,
 }
 
 impl fmt::Debug for HostFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("HostFollower");
         debug
-            .field("host", &self.host)
+            .field("host", &self.source.host)
             .field("share", &self.share)
             .field("period", &self.period);
         debug
             .field("strict", &self.strict)
             .field("less_uncharged", &self.less_uncharged);
         debug
-            .field("allocated", &self.allocated.is_some())
+            .field("allocated", &self.source.allocated.is_some())
             .field("on_change", &self.on_change.is_some())
             .finish()
     }
@@ -213,7 +226,8 @@ impl HostFollower {
 
     /// Asks `hook` for the bytes that the allocator has handed out, such as jemalloc's
     /// `stats.allocated`: for [`less_uncharged`](Self::less_uncharged), which this implies. A hook
-    /// that panics counts as none for that look.
+    /// that panics counts as none for that look. The thread that looks at the limits calls it at each
+    /// look, so it has to be quick.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -226,14 +240,15 @@ impl HostFollower {
     /// ```
     pub fn allocated(mut self, hook: impl Fn() -> u64 + Send + Sync + 'static) -> HostFollower {
         self.less_uncharged = true;
-        self.allocated = Some(Box::new(hook));
+        self.source.allocated = Some(Box::new(hook));
         self
     }
 
     /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides
     /// them, of the max or of the fault. A max that falls has asked reclaimers by then. The thread
-    /// that follows calls the hook and holds no lock, so the hook may do anything, also drop the
-    /// [`FollowGuard`]. No limit is read while it runs. Its panics are caught.
+    /// that asks them calls the hook and holds no lock, so the hook may do anything, also drop the
+    /// [`FollowGuard`]. Limits are read and set while it runs: several changes in that time are one
+    /// call, with the last state. Its panics are caught.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -255,14 +270,18 @@ impl HostFollower {
     /// # Errors
     ///
     /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be
-    /// started.
+    /// started; [`HostError::Share`] where the share is 0 %.
     pub fn start(self, group: &Group) -> Result<FollowGuard, HostError> {
         let limits = self.limits()?;
         self.start_at(group, limits)
     }
 
     fn limits(&self) -> Result<HostLimits, HostError> {
-        let limits = self.host.limits()?;
+        if is_nothing(self.share) {
+            let text = self.share.to_string();
+            return Err(HostError::Share { text });
+        }
+        let limits = self.source.host.limits()?;
         if self.strict {
             limits.whole()
         } else {
@@ -271,10 +290,18 @@ impl HostFollower {
     }
 
     fn start_at(self, group: &Group, limits: HostLimits) -> Result<FollowGuard, HostError> {
-        let mut state = FollowState::new(&limits, self.share);
-        let mut uncharged = Uncharged::default();
-        if self.less_uncharged {
-            state.uncharged = self.find_uncharged(charged(group), &mut uncharged, state.granted)?;
+        let HostFollower {
+            source,
+            share,
+            period,
+            less_uncharged,
+            on_change,
+            ..
+        } = self;
+        let mut state = FollowState::new(&limits, share);
+        let uncharged = Mutex::default();
+        if less_uncharged {
+            state.uncharged = source.find_uncharged(charged(group), &uncharged, state.granted)?;
             state.take_off();
             show(group, state.uncharged);
         }
@@ -282,48 +309,95 @@ impl HostFollower {
             group.set_max(Limit::Bytes(state.max))?;
             state.changes = 1;
         }
-        let state = Arc::new(Mutex::new(state));
-        let shown = Arc::clone(&state);
-        let group = group.clone();
-        let worker = Worker::start("memcg-host", move |stop| {
+        let told = state.clone();
+        let following = Arc::new(Following {
+            group: group.clone(),
+            source,
+            share,
+            less_uncharged,
+            uncharged,
+            shown: Mutex::new(Shown {
+                state,
+                has_fallen: false,
+            }),
+        });
+        let asking = Arc::clone(&following);
+        let asks = Worker::start("memcg-host-asks", move |stop| {
+            asking.ask_when_rung(stop, told, on_change)
+        })?;
+        let looking = Arc::clone(&following);
+        let bell = asks.bell();
+        let looks = Worker::start("memcg-host", move |stop| {
             let mut seen = Seen {
                 limits,
                 lower_high: 0,
-                uncharged,
                 by_hand: None,
             };
-            while stop.sleep(self.period) && !group.is_offline() {
-                let before = lock(&shown).clone();
-                self.step(&group, &shown, &mut seen);
-                let now = lock(&shown).clone();
-                if now.is_news(&before)
-                    && let Some(hook) = &self.on_change
-                {
-                    contain(|| hook(&now));
+            while stop.sleep(period) && !looking.group.is_offline() {
+                if looking.look(&mut seen) {
+                    bell.ring();
                 }
             }
-            if self.less_uncharged {
-                show(&group, 0);
+            if less_uncharged {
+                show(&looking.group, 0);
             }
             // No look comes that would end a wait for more than the max that stays.
-            group.inspect().keep_max();
+            looking.group.inspect().keep_max();
+            bell.stop();
         })?;
         Ok(FollowGuard {
-            state,
-            _worker: worker,
+            following,
+            _looks: looks,
+            _asks: asks,
         })
     }
+}
 
-    /// One look at the limits. No lock is held while the max is set, for that runs reclaimers.
-    fn step(&self, group: &Group, shown: &Mutex<FollowState>, seen: &mut Seen) {
-        let limits = match self.host.limits() {
+/// What two threads share: one looks at the limits and sets the max, the other runs code of the
+/// service. So however long a reclaimer or a hook takes, a limit that falls is the max within a period.
+struct Following {
+    group: Group,
+    source: Source,
+    share: Percent,
+    less_uncharged: bool,
+    uncharged: Mutex<Uncharged>,
+    shown: Mutex<Shown>,
+}
+
+struct Shown {
+    state: FollowState,
+    /// The max has fallen, and reclaimers have not been asked since.
+    has_fallen: bool,
+}
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Following")
+            .field("group", &self.group)
+            .field("state", &self.shown().state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Following {
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One look at the limits. True: there is news for the other thread.
+    fn look(&self, seen: &mut Seen) -> bool {
+        let limits = match self.source.host.limits() {
             Ok(limits) => limits,
             Err(fault) => {
-                lock(shown).fault = Some(fault.to_string());
-                return;
+                let mut shown = self.shown();
+                let before = shown.state.clone();
+                shown.state.fault = Some(fault.to_string());
+                return shown.state.is_news(&before);
             }
         };
-        let mut before = lock(shown).clone();
+        let group = &self.group;
+        let was = self.shown().state.clone();
+        let mut before = was.clone();
         let (mut now, may_rise) = seen.judge(limits, self.share, &before);
         if !may_rise && now.granted > before.granted {
             now.granted = before.granted;
@@ -333,7 +407,9 @@ impl HostFollower {
             let holds = group.max();
             seen.note_max(holds, &now, &before);
             before.max = holds;
-            let found = self.find_uncharged(charged(group), &mut seen.uncharged, now.granted);
+            let found = self
+                .source
+                .find_uncharged(charged(group), &self.uncharged, now.granted);
             now.uncharged = match found {
                 Ok(found) => smoothed(before.uncharged, found),
                 Err(fault) => {
@@ -347,21 +423,43 @@ impl HostFollower {
             show(group, now.uncharged);
         }
         if now.max != before.max {
-            // The old max is no longer shown as soon as the new one holds: reclaim may take a while
-            // after that.
+            // The old max is no longer shown as soon as the new one holds: reclaim takes a while after
+            // that.
             group.inspect().move_max(Bytes(now.max));
             now.changes += 1;
         }
         group.inspect().end_vain_waits();
         let has_fallen = now.max < before.max;
-        *lock(shown) = now;
-        if has_fallen {
-            group.inspect().shrink_to_max();
-        }
-        if has_fallen && self.less_uncharged {
-            // Memory that reclaim gave to the system is not the allocator's. By the next look a
-            // leak may have taken as much. A reading that fails is one of the next look, too.
-            let _ = self.find_uncharged(charged(group), &mut seen.uncharged, lock(shown).granted);
+        let is_news = has_fallen || now.is_news(&was);
+        let mut shown = self.shown();
+        shown.state = now;
+        shown.has_fallen |= has_fallen;
+        is_news
+    }
+
+    /// Asks reclaimers and tells the hook, whenever there is news. No lock is held meanwhile.
+    fn ask_when_rung(&self, stop: &Stop, mut told: FollowState, on_change: Option<OnChange>) {
+        while stop.wait_for_bell() {
+            let (now, has_fallen) = {
+                let mut shown = self.shown();
+                let has_fallen = mem::take(&mut shown.has_fallen);
+                (shown.state.clone(), has_fallen)
+            };
+            if has_fallen {
+                self.group.inspect().shrink_to_max();
+            }
+            if has_fallen && self.less_uncharged {
+                // Memory that reclaim gave to the system is not the allocator's. By the next look a
+                // leak may have taken as much.
+                let charged = charged(&self.group);
+                self.source.note_fall(charged, &self.uncharged, now.granted);
+            }
+            if now.is_news(&told)
+                && let Some(hook) = &on_change
+            {
+                contain(|| hook(&now));
+            }
+            told = now;
         }
     }
 }
@@ -372,7 +470,6 @@ struct Seen {
     limits: HostLimits,
     /// Looks, one after the other, that have found a `memory.high` below the max.
     lower_high: u32,
-    uncharged: Uncharged,
     /// The max that the service has set itself since the host's limits last changed.
     by_hand: Option<u64>,
 }
@@ -424,8 +521,10 @@ impl Seen {
 /// that waits for more is refused at once.
 #[derive(Debug)]
 pub struct FollowGuard {
-    state: Arc<Mutex<FollowState>>,
-    _worker: Worker,
+    following: Arc<Following>,
+    // In this order: no look comes that would ring for the other.
+    _looks: Worker,
+    _asks: Worker,
 }
 
 /// Counts of a [`FollowGuard`]'s work.
@@ -453,7 +552,8 @@ impl Host {
     /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it
     /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
-    /// A limit that is lowered asks reclaimers on that thread. A dip loses no request: a charge that
+    /// A limit that is lowered asks reclaimers, on a second thread: however long they take, the limits
+    /// that follow are set in time. A dip loses no request: a charge that
     /// waits for more than the max has fallen to stays in line for one second, and is refused with
     /// the first look after that. The thread sets nothing while the limits stay, so a max that the service sets itself holds
     /// until they change. Where a file cannot be read, or a group above is not shown any more, the
@@ -463,12 +563,14 @@ impl Host {
     /// offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
         HostFollower {
-            host: self.clone(),
+            source: Source {
+                host: self.clone(),
+                allocated: None,
+            },
             share,
             period: PERIOD,
             strict: false,
             less_uncharged: false,
-            allocated: None,
             on_change: None,
         }
     }
@@ -504,12 +606,8 @@ impl Host {
 impl FollowGuard {
     /// Returns what the thread has read and set last.
     pub fn state(&self) -> FollowState {
-        lock(&self.state).clone()
+        self.following.shown().state.clone()
     }
-}
-
-fn lock(state: &Mutex<FollowState>) -> MutexGuard<'_, FollowState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FollowState {
@@ -569,22 +667,37 @@ fn charged(group: &Group) -> u64 {
     memory.usage().saturating_sub(memory.stocked_bound())
 }
 
-impl HostFollower {
+impl Source {
     fn find_uncharged(
         &self,
         charged: u64,
-        uncharged: &mut Uncharged,
+        uncharged: &Mutex<Uncharged>,
         granted: u64,
     ) -> Result<u64, HostError> {
-        if let Some(allocated) = self.allocated.as_ref().and_then(contain) {
-            return Ok(allocated.saturating_sub(charged));
+        match self.allocated.as_ref().and_then(contain) {
+            Some(allocated) => Ok(allocated.saturating_sub(charged)),
+            None => self.find_in_memory(charged, uncharged, granted),
         }
+    }
+
+    fn find_in_memory(
+        &self,
+        charged: u64,
+        uncharged: &Mutex<Uncharged>,
+        granted: u64,
+    ) -> Result<u64, HostError> {
         let memory = self.host.memory()?;
-        Ok(uncharged.find(
-            charged,
-            memory.anon.saturating_add(memory.swapped),
-            granted / NEAR,
-        ))
+        let anon = memory.anon.saturating_add(memory.swapped);
+        let mut uncharged = uncharged.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(uncharged.find(charged, anon, granted / NEAR))
+    }
+
+    /// Takes note of memory that the system has got back. A reading that fails is one of the next look,
+    /// too; and an allocator that says itself what it has handed out needs none.
+    fn note_fall(&self, charged: u64, uncharged: &Mutex<Uncharged>, granted: u64) {
+        if self.allocated.is_none() {
+            let _ = self.find_in_memory(charged, uncharged, granted);
+        }
     }
 }
 

@@ -3,27 +3,143 @@
 //! `/proc/self/cgroup` names the group in each hierarchy, as seen from the process's namespace.
 //! `/proc/self/mountinfo` says where a hierarchy is mounted, and which of its groups is at the
 //! mount. One hierarchy may have several mounts, and each shows a part of it: a bind mount of the
-//! own group shows nothing above. So each level is looked for in every mount of its hierarchy. A
-//! mount that another one hides has no such folder any more, and shows nothing.
+//! own group shows nothing above. So each level is looked for in every mount of its hierarchy that no
+//! other mount covers.
 //!
-//! In a container the two files may not fit each other: a container without a namespace sees a path
-//! of the machine, and its mount begins somewhere below. Where no mount shows the own group or a
-//! group above, the group at the mount is the nearest one that can be read. A group above the
-//! namespace has the name `..`.
+//! In a container the two files may not fit each other. A container without a namespace sees a path
+//! of the machine, and its mount begins somewhere below. A namespace that is younger than the mount
+//! has its own group at `/`, and the mount's group is `/../..`: what lies between has no name, so the
+//! own group is not found, though groups above it are. A process may also be moved to a group outside
+//! of its namespace. A group that lists this process is its own, whatever the names are. Where
+//! none is found, [`Layout::faults`] says so: what is read then is the limit of some other group, which
+//! may be far more than the own one. A group above the namespace has the name `..`.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::{HostError, files};
 
 /// A hierarchy with the own group.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
+    /// Which hierarchy; `None` where there is none.
+    kind: Option<Kind>,
     /// The own group's path in the hierarchy, as the namespace shows it.
     pub(crate) own: PathBuf,
-    /// The directory of the own group first, then those above, as far as a mount shows them.
-    pub(crate) dirs: Vec<PathBuf>,
+    /// The own group first, then those above, as far as a mount shows them. Where no mount shows any
+    /// of them, the group at the mount.
+    pub(crate) shown: Vec<Shown>,
+    /// The own group and those above that the namespace names and no mount shows.
+    hidden: Vec<PathBuf>,
+}
+
+/// A group that a mount shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Its path in the hierarchy, as the namespace shows it.
+    group: PathBuf,
+    pub(crate) dir: PathBuf,
+    /// The device and the number of the directory, which no other group has while this one lives.
+    identity: Option<(u64, u64)>,
+}
+
+impl Shown {
+    fn new(group: PathBuf, dir: PathBuf) -> Shown {
+        let identity = fs::metadata(&dir).ok();
+        Shown {
+            group,
+            identity: identity.map(|found| (found.dev(), found.ino())),
+            dir,
+        }
+    }
+
+    /// The group has this process.
+    fn is_own(&self) -> bool {
+        lists(&self.dir.join("cgroup.procs"), std::process::id())
+    }
+}
+
+/// A file of numbers, one a line, has this one.
+fn lists(path: &Path, number: u32) -> bool {
+    let number = number.to_string();
+    let mut found = false;
+    let read = files::lines(path, |line| found |= line == number.as_bytes());
+    read.is_ok() && found
+}
+
+impl Levels {
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &Path> {
+        self.shown.iter().map(|shown| shown.dir.as_path())
+    }
+
+    pub(crate) fn shows_own(&self) -> bool {
+        self.shown
+            .first()
+            .is_some_and(|first| first.group == self.own)
+    }
+
+    /// A group that these do not show, and whose limit was known `before`: a mount may hide it now, or
+    /// it lies outside of a namespace that the process has gone into.
+    pub(crate) fn no_longer_shows(&self, before: &Levels) -> Option<PathBuf> {
+        let is_in_place = self
+            .own_identity()
+            .is_some_and(|own| Some(own) == before.own_identity());
+        let is_shown = |then: &Shown| {
+            if self.kind != before.kind {
+                // A kernel does not take a hierarchy away from a process.
+                false
+            } else if is_in_place {
+                // A group stays below the same groups for its life. So the names may be others, and
+                // the groups must be the same.
+                self.shown.iter().any(|now| now.identity == then.identity)
+            } else {
+                // The process has been moved. Groups that are above the new one, too, still limit it.
+                !is_at_or_above(&then.group, &self.own)
+                    || self.shown.iter().any(|now| now.group == then.group)
+            }
+        };
+        let lost = before.shown.iter().rev().find(|then| !is_shown(then));
+        lost.map(|then| then.dir.clone()).or_else(|| {
+            let mut newly_hidden = self
+                .hidden
+                .iter()
+                .filter(|group| **group != self.own && !before.hidden.contains(group));
+            newly_hidden.next().cloned()
+        })
+    }
+
+    fn own_identity(&self) -> Option<(u64, u64)> {
+        self.shown.first().filter(|_| self.shows_own())?.identity
+    }
+}
+
+/// Whether a group is another one or above it, as far as their names say.
+fn is_at_or_above(group: &Path, other: &Path) -> bool {
+    let (ups, below) = from_top(group);
+    let (other_ups, other_below) = from_top(other);
+    if ups == other_ups {
+        other_below.starts_with(&below)
+    } else {
+        // Names below a group above the namespace say nothing of the namespace's own.
+        ups > other_ups && below.is_empty()
+    }
+}
+
+/// Levels above the namespace's top, and the names from there down.
+fn from_top(group: &Path) -> (usize, Vec<&OsStr>) {
+    let mut ups = 0;
+    let mut names = Vec::new();
+    for component in group.components() {
+        match component {
+            Component::ParentDir => ups += 1,
+            Component::Normal(name) => names.push(name),
+            _ => {}
+        }
+    }
+    (ups, names)
 }
 
 /// The hierarchies that say something of memory.
@@ -62,12 +178,12 @@ impl Layout {
                     .unified
                     .as_deref()
                     .and_then(|path| levels(root, &mounts, Kind::Unified, path));
-                let (limiting, shown) = match own.memory {
-                    Some(path) => (Some(path), layout.v1.is_some()),
-                    None => (own.unified, layout.v2.is_some()),
+                let (limiting, levels) = match own.memory {
+                    Some(path) => (Some(path), &layout.v1),
+                    None => (own.unified, &layout.v2),
                 };
                 let hidden = limiting
-                    .filter(|_| !shown)
+                    .filter(|_| !levels.as_ref().is_some_and(Levels::shows_own))
                     .map(|group| HostError::NotMounted { group });
                 layout.faults.extend(hidden);
             }
@@ -92,7 +208,8 @@ impl OwnPaths {
         else {
             return;
         };
-        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        // Behind the path of a group that has been removed the kernel writes ` (deleted)`, which may
+        // also be the end of a name. There is no such directory then, and nothing to read.
         let path = Some(PathBuf::from(OsStr::from_bytes(path)));
         if controllers
             .split(|byte| *byte == b',')
@@ -109,11 +226,15 @@ impl OwnPaths {
 enum Kind {
     Memory,
     Unified,
+    /// No hierarchy that says something of memory. It may cover one.
+    Other,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     kind: Kind,
+    id: u64,
+    parent: u64,
     /// The group at the mount, as a path of the hierarchy.
     group: PathBuf,
     at: PathBuf,
@@ -121,7 +242,7 @@ struct Mount {
 
 impl Mount {
     /// A line such as `35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory`; `None` for
-    /// other mounts.
+    /// what is none.
     fn parse(line: &[u8]) -> Option<Mount> {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let end = words.iter().position(|word| *word == b"-")?;
@@ -137,13 +258,16 @@ impl Mount {
             {
                 Kind::Memory
             }
-            _ => return None,
+            _ => Kind::Other,
         };
-        let [group, at] = words.get(3..5)? else {
+        let [id, parent, _, group, at] = words.get(..5)? else {
             return None;
         };
+        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
         Some(Mount {
             kind,
+            id: number(id)?,
+            parent: number(parent)?,
             group: unescaped(group),
             at: unescaped(at),
         })
@@ -187,28 +311,68 @@ fn unescaped(text: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// The directories of the own group and of those above, each in the mount that shows the most and
-/// has it.
+/// Whether a path that leads to the mount at `number` ends in another one: in one that lies upon it,
+/// or upon a folder on the way to it.
+fn is_covered(mounts: &[Mount], mut number: usize) -> bool {
+    // The way to the mount, which itself may lie upon the one below.
+    let mut above = None;
+    loop {
+        let mount = &mounts[number];
+        let covers = |other: &Mount| {
+            if above == Some(other.id) {
+                return false;
+            }
+            let lies_upon = other.parent == mount.id && other.at == mount.at;
+            let is_on_the_way = other.parent == mount.parent
+                && other.at != mount.at
+                && mount.at.starts_with(&other.at);
+            lies_upon || is_on_the_way
+        };
+        if mounts[number + 1..].iter().any(covers) {
+            return true;
+        }
+        // The mount that this one is on, which comes before it: so this ends, whatever the file says.
+        match mounts[..number]
+            .iter()
+            .rposition(|other| other.id == mount.parent)
+        {
+            Some(below) => {
+                above = Some(mount.id);
+                number = below;
+            }
+            None => return false,
+        }
+    }
+}
+
+/// The own group and those above, each in the mount that shows the most and has it.
 fn levels(root: &Path, mounts: &[Mount], kind: Kind, own: &Path) -> Option<Levels> {
-    // Of two that begin at one group, the later lies above the other where they have one place.
-    let mut mounts: Vec<&Mount> = mounts
-        .iter()
+    // Of two that begin at one group, the later is the one that a path leads to.
+    let mut mounts: Vec<&Mount> = (0..mounts.len())
         .rev()
-        .filter(|mount| mount.kind == kind)
+        .filter(|number| mounts[*number].kind == kind && !is_covered(mounts, *number))
+        .map(|number| &mounts[number])
         .collect();
     let last = *mounts.first()?;
     mounts.sort_by_key(|mount| mount.depth());
     let below_root = |at: &Path| root.join(at.strip_prefix("/").unwrap_or(at));
     let highest = mounts.first().map_or(0, |mount| mount.depth()).min(0);
+    let mut levels = Levels {
+        kind: Some(kind),
+        own: own.to_path_buf(),
+        ..Levels::default()
+    };
     let mut group = own.to_path_buf();
-    let mut dirs = Vec::new();
     let mut above = 0;
     loop {
-        let shown = mounts
+        let mut dirs = mounts
             .iter()
             .filter_map(|mount| mount.dir(&group))
             .map(|at| below_root(&at));
-        dirs.extend(shown.into_iter().find(|dir| dir.is_dir()));
+        match dirs.find(|dir| dir.is_dir()) {
+            Some(dir) => levels.shown.push(Shown::new(group.clone(), dir)),
+            None => levels.hidden.push(group.clone()),
+        }
         let is_named = matches!(group.components().next_back(), Some(Component::Normal(_)));
         if is_named {
             group.pop();
@@ -219,13 +383,22 @@ fn levels(root: &Path, mounts: &[Mount], kind: Kind, own: &Path) -> Option<Level
             break;
         }
     }
-    if dirs.is_empty() {
-        dirs.push(below_root(&last.at));
+    if !levels.shows_own() {
+        let at_mount = |mount: &&Mount| Shown::new(own.to_path_buf(), below_root(&mount.at));
+        match mounts.iter().map(at_mount).find(Shown::is_own) {
+            Some(own) => {
+                levels.hidden.retain(|group| *group != own.group);
+                levels.shown.insert(0, own);
+            }
+            // Better than nothing, where nothing else is known: it may limit this process, too.
+            None if levels.shown.is_empty() => {
+                let other = Shown::new(last.group.clone(), below_root(&last.at));
+                levels.shown.push(other);
+            }
+            None => {}
+        }
     }
-    Some(Levels {
-        own: own.to_path_buf(),
-        dirs,
-    })
+    Some(levels)
 }
 
 #[cfg(test)]
@@ -247,7 +420,7 @@ mod tests {
         let text = "12:cpu,cpuacct:/a\n4:memory:/docker/1:f\n1:name=systemd:/\n0::/x (deleted)\nnonsense\n";
         let expected = OwnPaths {
             memory: Some(path("/docker/1:f")),
-            unified: Some(path("/x")),
+            unified: Some(path("/x (deleted)")),
         };
         assert_eq!(own_paths(text), expected);
         assert_eq!(own_paths("3:memoryx:/a\n0:cpu:/b"), OwnPaths::default());
@@ -258,6 +431,8 @@ mod tests {
         let line = br"35 31 0:32 /a\040b /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory";
         let mount = Mount {
             kind: Kind::Memory,
+            id: 35,
+            parent: 31,
             group: path("/a b"),
             at: path("/sys/fs/cgroup/memory"),
         };
@@ -265,11 +440,12 @@ mod tests {
         for other in [
             "35 31 0:32 / /x rw - cgroup cgroup rw,cpu",
             "1 2 3:4 / / rw - ext4 /dev/vda rw",
-            "",
-            " - cgroup2",
-            "a -",
         ] {
-            assert_eq!(Mount::parse(other.as_bytes()), None, "{other:?}");
+            let kind = Mount::parse(other.as_bytes()).map(|mount| mount.kind);
+            assert_eq!(kind, Some(Kind::Other), "{other:?}");
+        }
+        for none in ["", " - cgroup2", "a -", "1 x 3:4 / / rw - ext4 /dev/vda rw"] {
+            assert_eq!(Mount::parse(none.as_bytes()), None, "{none:?}");
         }
         assert_eq!(
             (unescaped(br"\134\04"), unescaped(br"a\")),
@@ -282,6 +458,8 @@ mod tests {
         let dir = |mount: &str, group: &str| {
             Mount {
                 kind: Kind::Unified,
+                id: 1,
+                parent: 0,
                 group: path(mount),
                 at: path("/m"),
             }
@@ -302,5 +480,64 @@ mod tests {
             None,
             "the name of the own group there is not known"
         );
+    }
+
+    /// What lies upon a mount, or upon a folder on the way to it, hides it; what lies elsewhere, below
+    /// it or beside it, does not.
+    #[test]
+    fn mounts_that_are_covered() {
+        let covered = |text: &str| {
+            let mounts: Vec<Mount> = text
+                .lines()
+                .filter_map(|line| Mount::parse(line.as_bytes()))
+                .collect();
+            (0..mounts.len())
+                .filter(|number| mounts[*number].kind != Kind::Other)
+                .map(|number| is_covered(&mounts, number))
+                .collect::<Vec<_>>()
+        };
+        let first = "20 1 0:1 / / rw - ext4 a rw\n21 20 0:2 / /sys rw - sysfs b rw\n\
+                     22 21 0:3 / /sys/fs/cgroup rw - cgroup2 c rw\n";
+        for (more, expected) in [
+            ("", &[false][..]),
+            (
+                "30 22 0:3 /a /sys/fs/cgroup rw - cgroup2 c rw",
+                &[true, false],
+            ),
+            ("30 22 0:9 / /sys/fs/cgroup/own rw - tmpfs t rw", &[false]),
+            ("30 21 0:9 / /sys/fs rw - tmpfs t rw", &[true]),
+            ("30 21 0:9 / /sys rw - tmpfs t rw", &[true]),
+            ("30 20 0:9 / /sys/f rw - tmpfs t rw", &[false]),
+            ("30 20 0:3 / /other rw - cgroup2 c rw", &[false, false]),
+            (
+                "30 22 0:9 / /sys/fs/cgroup rw - tmpfs t rw\n\
+              31 30 0:3 /a /sys/fs/cgroup/a rw - cgroup2 c rw",
+                &[true, false],
+            ),
+        ] {
+            assert_eq!(covered(&format!("{first}{more}")), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn groups_above_others() {
+        for (group, other, is_above) in [
+            ("/", "/a/b", true),
+            ("/a", "/a/b", true),
+            ("/a/b", "/a/b", true),
+            ("/a", "/ab", false),
+            ("/a/b", "/a", false),
+            ("/..", "/", true),
+            ("/../..", "/../x", true),
+            ("/../x", "/../x/y", true),
+            ("/../x", "/a", false),
+            ("/", "/../x", false),
+        ] {
+            assert_eq!(
+                is_at_or_above(&path(group), &path(other)),
+                is_above,
+                "{group} {other}"
+            );
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memcg::{Bytes, Percent};
 
-use crate::layout::{Layout, Levels};
+use crate::layout::{Layout, Levels, Shown};
 use crate::{HostError, files};
 
 /// A group on the way up, with what limits it.
@@ -46,13 +46,13 @@ pub struct HostLimits {
     pub swap: u64,
     /// Which version of control groups limits memory here; 0 where none does.
     pub version: u8,
-    /// Why less is known than there is: files that are there and could not be read, groups that no
-    /// mount shows.
+    /// Why less is known than there is: files that are there and could not be read, an own group that
+    /// no mount shows. Where this is empty, the own group's limit is among those that were read.
     pub unread: Vec<HostError>,
     /// The groups that were read, the own one first.
     pub(crate) levels: Vec<Level>,
-    /// The own group's path in the hierarchy that limits memory.
-    pub(crate) own: PathBuf,
+    /// Where they are.
+    place: Levels,
 }
 
 /// One limit of a control group.
@@ -139,13 +139,14 @@ impl HostLimits {
             version: 0,
             unread: faults,
             levels: Vec::new(),
-            own: levels.own,
+            place: Levels::default(),
         };
         if version == 1 {
-            limits.add_v1(&levels.dirs)
+            limits.add_v1(&levels.shown)
         } else {
-            limits.add_v2(&levels.dirs)
+            limits.add_v2(&levels.shown)
         }
+        limits.place = levels;
         if limits.levels.iter().any(|level| level.max.is_some()) {
             limits.version = version;
         }
@@ -153,21 +154,11 @@ impl HostLimits {
         Ok(limits)
     }
 
-    /// A group above that `before` has and these have not, though the process has not been moved: a
-    /// mount may hide it now.
+    /// A group whose limit was known `before` and is not now, though it holds: a mount may hide it, or
+    /// the process is in another namespace.
     pub(crate) fn no_longer_shown(&self, before: &HostLimits) -> Option<HostError> {
-        if self.own != before.own || self.levels.len() >= before.levels.len() {
-            return None;
-        }
-        let is_gone = |level: &&Level| self.levels.iter().all(|now| now.dir != level.dir);
-        before
-            .levels
-            .iter()
-            .rev()
-            .find(is_gone)
-            .map(|level| HostError::NoLongerShown {
-                path: level.dir.clone(),
-            })
+        let path = self.place.no_longer_shows(&before.place)?;
+        Some(HostError::NoLongerShown { path })
     }
 
     /// The least on the way up.
@@ -193,8 +184,8 @@ impl HostLimits {
         }
     }
 
-    fn add_v2(&mut self, dirs: &[PathBuf]) {
-        for dir in dirs {
+    fn add_v2(&mut self, shown: &[Shown]) {
+        for Shown { dir, .. } in shown {
             // The group at the top of a hierarchy has no limits, and neither has one without the
             // controller.
             let mut limit =
@@ -212,8 +203,8 @@ impl HostLimits {
         }
     }
 
-    fn add_v1(&mut self, dirs: &[PathBuf]) {
-        for (number, dir) in dirs.iter().enumerate() {
+    fn add_v1(&mut self, shown: &[Shown]) {
+        for (number, Shown { dir, .. }) in shown.iter().enumerate() {
             // A group that does not account for the groups below does not limit them.
             let accounts = files::read_if_there(&dir.join("memory.use_hierarchy"));
             if number > 0 && matches!(accounts, Ok(Some(text)) if text.trim() == "0") {

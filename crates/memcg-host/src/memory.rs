@@ -51,6 +51,6 @@ fn group_anon(root: &Path) -> Option<u64> {
         (Some(levels), _) => (levels, "total_rss", "memory.limit_in_bytes"),
         (None, levels) => (levels?, "anon", "memory.max"),
     };
-    let dir = levels.dirs.iter().find(|dir| dir.join(limit).exists())?;
+    let dir = levels.dirs().find(|dir| dir.join(limit).exists())?;
     files::number(&files::read_if_there(&dir.join("memory.stat")).ok()??, key)
 }

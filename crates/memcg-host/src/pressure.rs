@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -56,12 +57,26 @@ fn is_of_the_kernel(file: &File) -> bool {
     })
 }
 
+/// The time that an open pressure file says was lost.
+fn total(file: &File, path: &Path, stalled: StallScope) -> Result<Duration, HostError> {
+    let fault = |source| HostError::Read {
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut bytes = [0; 512];
+    let read = file.read_at(&mut bytes, 0).map_err(fault)?;
+    let text = String::from_utf8_lossy(&bytes[..read]);
+    match (HostPressure::parse(&text), stalled) {
+        (Some(pressure), StallScope::Some) => Ok(pressure.some.total),
+        (Some(pressure), StallScope::Full) => Ok(pressure.full.total),
+        (None, _) => Err(HostPressure::malformed(path, &text)),
+    }
+}
+
 /// The pressure file that is nearest: the own control group's, one above it, or the machine's.
 pub(crate) fn path(root: &Path) -> PathBuf {
-    let levels = Layout::find(root).v2.unwrap_or_default().dirs;
-    let mut paths = levels
-        .into_iter()
-        .map(|level| level.join("memory.pressure"));
+    let levels = Layout::find(root).v2.unwrap_or_default();
+    let mut paths = levels.dirs().map(|dir| dir.join("memory.pressure"));
     paths
         .find(|path| path.exists())
         .unwrap_or_else(|| root.join("proc/pressure/memory"))
@@ -70,13 +85,11 @@ pub(crate) fn path(root: &Path) -> PathBuf {
 impl HostPressure {
     pub(crate) fn read(path: &Path) -> Result<HostPressure, HostError> {
         let text = files::read(path)?;
-        HostPressure::parse(&text).ok_or_else(|| {
-            HostError::malformed(
-                path.to_path_buf(),
-                "lines of pressure, some and full",
-                &text,
-            )
-        })
+        HostPressure::parse(&text).ok_or_else(|| HostPressure::malformed(path, &text))
+    }
+
+    fn malformed(path: &Path, text: &str) -> HostError {
+        HostError::malformed(path.to_path_buf(), "lines of pressure, some and full", text)
     }
 
     fn parse(text: &str) -> Option<HostPressure> {
@@ -117,10 +130,18 @@ impl HostStall {
 
 /// Tells a thread that waits when processes have lost so much time within a window: see
 /// [`Host::trigger`](crate::Host::trigger). The kernel watches until the value is dropped.
+///
+/// Time that was lost before the value was there does not count. The kernel fires the trigger of a
+/// process without the capability `CAP_SYS_RESOURCE` once at the first stall of any length, for what
+/// was lost since the group or the machine began. So the value compares the file's total with that at
+/// its beginning, and [`wait`](Self::wait) goes on until as much was lost since.
 #[derive(Debug)]
 pub struct HostTrigger {
     file: File,
     path: PathBuf,
+    stalled: StallScope,
+    /// The file's total from which on the kernel is believed.
+    due: Duration,
 }
 
 impl HostTrigger {
@@ -154,13 +175,20 @@ impl HostTrigger {
                 "no file of the kernel",
             )));
         }
+        let total = total(&file, &path, stalled)?;
         // The kernel takes the trigger in one write, and wants a zero at its end.
         let said = format!("{kind} {stall_us} {window_us}\0");
         let written = file.write(said.as_bytes()).map_err(fault)?;
         if written < said.len() {
             return Err(fault(io::ErrorKind::WriteZero.into()));
         }
-        Ok(HostTrigger { file, path })
+        Ok(HostTrigger {
+            file,
+            path,
+            stalled,
+            // The total is in whole microseconds, rounded down.
+            due: total.saturating_add(stall.saturating_sub(Duration::from_micros(1))),
+        })
     }
 
     /// Blocks until the trigger fires, or for `time`. Returns whether it fired. The kernel fires at
@@ -168,7 +196,7 @@ impl HostTrigger {
     ///
     /// # Errors
     ///
-    /// [`HostError::Gone`] where the control group is gone, [`HostError::Read`] where the system
+    /// [`HostError::Gone`] where the control group is gone, [`HostError::Read`] where a system
     /// call fails.
     pub fn wait(&self, time: Duration) -> Result<bool, HostError> {
         let until = Instant::now().checked_add(time);
@@ -183,7 +211,12 @@ impl HostTrigger {
                         path: self.path.clone(),
                     });
                 }
-                Ok(_) => return Ok(true),
+                // From then on the kernel's word is enough: what it fired for older time was its first,
+                // at the first stall, and its windows begin anew after that.
+                Ok(_) if total(&self.file, &self.path, self.stalled)? >= self.due => {
+                    return Ok(true);
+                }
+                Ok(_) => {}
                 Err(Errno::INTR) => {}
                 Err(errno) => {
                     return Err(HostError::Read {

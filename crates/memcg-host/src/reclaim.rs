@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Group, Percent};
 
@@ -123,14 +123,14 @@ impl HostReclaimer {
     }
 
     fn work(self, stop: &Stop, mut trigger: Option<HostTrigger>, shown: &Mutex<HostReclaimState>) {
-        let mut total = self.lost();
+        let mut total = (self.lost(), Instant::now());
         while !self.group.is_offline() {
             let stalled = match &trigger {
                 Some(waits) => match waits.wait(self.period) {
                     Ok(stalled) => stalled,
                     Err(fault) => {
                         trigger = None;
-                        total = self.lost();
+                        total = (self.lost(), Instant::now());
                         let mut state = lock(shown);
                         state.by = StallSource::Totals;
                         state.fault = Some(fault.to_string());
@@ -139,9 +139,11 @@ impl HostReclaimer {
                 },
                 None if !stop.sleep(self.period) => return,
                 None => {
-                    let now = self.lost();
-                    let lost = now.saturating_sub(std::mem::replace(&mut total, now));
-                    lost >= share_of(self.stall, self.period, self.window)
+                    // A round of reclaim may have taken many periods.
+                    let now = (self.lost(), Instant::now());
+                    let (before, since) = std::mem::replace(&mut total, now);
+                    let passed = now.1.saturating_duration_since(since);
+                    now.0.saturating_sub(before) >= share_of(self.stall, passed, self.window)
                 }
             };
             if !stop.goes_on() {

@@ -3,10 +3,11 @@
 mod support;
 
 use std::panic::panic_any;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Limits, Percent, ReclaimPriority, Runtime};
+use memcg::{Bytes, Limit, Limits, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_host::{
     FollowGuard, FollowState, Host, HostError, MaxOfHost, Reconciler, StallScope, StallSource,
 };
@@ -222,7 +223,9 @@ fn beside_the_service() {
 
 #[test]
 fn bad_input() {
-    for text in ["", "80", "80 %", "101%", "-1%", "max", "1GiB", "%"] {
+    for text in [
+        "", "80", "80 %", "101%", "-1%", "max", "1GiB", "%", "0%", "00%",
+    ] {
         let error = Runtime::builder().max_of_host(text).expect_err(text);
         assert!(
             matches!(&error, HostError::Share { text: told, .. } if told == text),
@@ -255,6 +258,92 @@ fn bad_input() {
     );
     let told = "/no/such/place/proc/pressure/memory takes no trigger of 100000 us in 2000000 us: ";
     assert!(trigger.expect_err("no file").to_string().starts_with(told));
+}
+
+/// A max of nothing would refuse each charge.
+#[test]
+fn a_share_of_nothing_is_refused() {
+    let layout = Layout::new("docker_v2");
+    let runtime = Runtime::builder().build().expect("no odd setting");
+    let root = runtime.root();
+    let follow = Host::at(layout.root()).follow(&root, percent(0), PERIOD);
+    let error = follow.expect_err("0 %").to_string();
+    assert!(error.starts_with("\"0%\" is no share"), "{error}");
+    assert!(root.charge(Bytes(1)).is_ok());
+    assert!(Runtime::builder().max_of_host("1%").is_ok());
+}
+
+/// Says that it has begun, and goes on when it is told to.
+struct Slow {
+    begun: mpsc::Sender<()>,
+    go: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Slow {
+    fn new() -> (Arc<Slow>, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (begun, begins) = mpsc::channel();
+        let (goes, go) = mpsc::channel();
+        let go = Mutex::new(go);
+        (Arc::new(Slow { begun, go }), begins, goes)
+    }
+
+    fn wait(&self) {
+        let _ = self.begun.send(());
+        // An end of the test lets it go, too.
+        let _ = self.go.lock().expect("no panic").recv();
+    }
+}
+
+impl Reclaim for Slow {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        self.wait();
+        0
+    }
+}
+
+/// While a reclaimer or a hook runs for the first of two limits, the second is the max in time; and the
+/// value that follows is dropped without a wait for the next look.
+#[test]
+fn code_of_the_service_delays_no_limit() {
+    for by_hook in [false, true] {
+        let layout = Layout::new("docker_v2");
+        let runtime = Runtime::builder()
+            .batch(Bytes(0))
+            .build()
+            .expect("no odd setting");
+        let root = runtime.root();
+        let _held = root.force_charge(Bytes(200 * MIB));
+        let (slow, begins, goes) = Slow::new();
+        let (told, tells) = mpsc::channel();
+        let registration =
+            (!by_hook).then(|| root.register_reclaimer(slow.clone(), ReclaimPriority::NORMAL));
+        let follower = Host::at(layout.root())
+            .follower(percent(100))
+            .period(PERIOD)
+            .on_change(move |now| {
+                told.send(now.max).expect("the test waits");
+                if by_hook && now.max == 100 * MIB {
+                    slow.wait();
+                }
+            });
+        let follow = follower.start(&root).expect("a readable layout");
+        layout.write(MAX, "104857600\n");
+        let patience = Duration::from_secs(60);
+        begins.recv_timeout(patience).expect("it is asked");
+        assert_eq!(root.max(), 100 * MIB);
+        layout.write(MAX, "52428800\n");
+        follows(&follow, "the second limit", |state| state.max == 50 * MIB);
+        layout.write(MAX, "62914560\n");
+        follows(&follow, "a third, higher", |state| state.max == 60 * MIB);
+        assert_eq!(root.max(), 60 * MIB);
+        drop(goes);
+        // The hook learns of the last state, once what it waited for is over.
+        let mut last = 0;
+        while last != 60 * MIB {
+            last = tells.recv_timeout(patience).expect("a call");
+        }
+        drop((follow, registration));
+    }
 }
 
 /// Anonymous memory above the mark is asked for; a page cache of any size is not.

@@ -6,10 +6,11 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use memcg::Percent;
-use memcg_host::{Host, HostError, HostLimits};
+use memcg::{Percent, Runtime};
+use memcg_host::{Host, HostError, HostLimits, MaxOfHost};
 use support::Layout;
 
 const MIB: u64 = 1 << 20;
@@ -362,4 +363,139 @@ fn broken_files() {
 
 fn percent(percent: u8) -> Percent {
     Percent::new(percent).expect("at most 100")
+}
+
+/// A machine of 8 GiB, with these files of the process and of control groups.
+fn layout_of(own: &str, mounts: &str, files: &str) -> Layout {
+    let system = "== proc/meminfo\nMemTotal: 8388608 kB\nSwapTotal: 0 kB\n\
+        == proc/self/status\nVmRSS: 61440 kB\nRssAnon: 40960 kB\n";
+    Layout::of(&format!(
+        "{system}== proc/self/cgroup\n{own}\n== proc/self/mountinfo\n{mounts}\n{files}"
+    ))
+}
+
+const WHOLE: &str = "33 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+/// Mounted before the process went into a namespace of its own.
+const OLDER: &str = "33 31 0:29 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+const OLDER_V1: &str = "33 31 0:29 /../.. /sys/fs/cgroup rw - cgroup cgroup rw,memory";
+const LIMIT_150: &str = "157286400\n";
+
+/// Where no mount shows the own group, its limit is not known, whatever is read of others: so it is
+/// said, and a strict service does not start.
+#[test]
+fn an_own_group_that_is_not_shown_is_said() {
+    let top = "== sys/fs/cgroup/cgroup.procs\n\n";
+    let above = "== sys/fs/cgroup/cgroup.procs\n\n== sys/fs/cgroup/memory.max\n2147483648\n";
+    let limit = format!("== sys/fs/cgroup/a/b/memory.max\n{LIMIT_150}");
+    let limit_v1 = format!(
+        "== sys/fs/cgroup/a/b/memory.limit_in_bytes\n{LIMIT_150}\
+         == sys/fs/cgroup/memory.limit_in_bytes\n9223372036854771712\n\
+         == sys/fs/cgroup/memory.stat\nhierarchical_memory_limit 9223372036854771712\n"
+    );
+    let taken = format!("== sys/fs/cgroup/a/memory.max\n{LIMIT_150}");
+    let covered = format!("{WHOLE}\n34 33 0:29 /x /sys/fs/cgroup rw - cgroup2 cgroup2 rw");
+    for (what, own, mounts, files) in [
+        ("a namespace of its own", "0::/", OLDER, &*limit),
+        (
+            "the same with version 1",
+            "4:memory:/\n0::/",
+            OLDER_V1,
+            &limit_v1,
+        ),
+        ("beside the namespace", "0::/../../test", WHOLE, top),
+        ("beside it, a limit at the mount", "0::/../x", WHOLE, above),
+        ("above it", "0::/..", WHOLE, above),
+        ("the mount shows / alone", "0::/docker/abc", WHOLE, top),
+        ("it was removed", "0::/a (deleted)", WHOLE, &taken),
+        (
+            "another group of its name, in a mount upon the mount",
+            "0::/a/b",
+            &covered,
+            &limit,
+        ),
+    ] {
+        let layout = layout_of(own, mounts, files);
+        let host = Host::at(layout.root());
+        let limits = host.limits().expect(what);
+        let is_said = |fault: &HostError| matches!(fault, HostError::NotMounted { .. });
+        assert!(limits.unread.iter().any(is_said), "{what}: {limits:?}");
+        assert!(limits.whole().is_err(), "{what}");
+        let builder = Runtime::builder().max_of_host("80%").expect("a share");
+        let started = builder.host(host).strict().build();
+        assert!(started.is_err(), "{what}: a strict service starts");
+    }
+}
+
+/// A name may end as the kernel ends the path of a group that has been removed.
+#[test]
+fn a_group_named_deleted() {
+    let files = format!(
+        "== sys/fs/cgroup/a (deleted)/memory.max\n{LIMIT_150}== sys/fs/cgroup/a/memory.max\nmax\n"
+    );
+    let layout = layout_of("0::/a (deleted)", WHOLE, &files);
+    let limits = Host::at(layout.root()).limits().expect("readable");
+    assert_eq!((limits.bytes(), limits.unread.len()), (150 * MIB, 0));
+}
+
+/// The names may not fit each other: a group that lists the process is its own.
+#[test]
+fn a_group_that_lists_the_process_is_its_own() {
+    let own = std::process::id();
+    let mounts = "33 31 0:29 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+    let files = |processes: &str| {
+        format!(
+            "== sys/fs/cgroup/memory.max\n{LIMIT_150}== sys/fs/cgroup/cgroup.procs\n{processes}"
+        )
+    };
+    for (listed, unread) in [
+        (format!("1\n{own}\n"), 0),
+        (format!("1{own}\n{own}0\n"), 1),
+        (String::new(), 1),
+    ] {
+        let layout = layout_of("0::/outer/docker/abc", mounts, &files(&listed));
+        let limits = Host::at(layout.root()).limits().expect("readable");
+        let found = (limits.bytes(), limits.unread.len());
+        assert_eq!(found, (150 * MIB, unread), "{listed:?}");
+    }
+}
+
+/// A group that goes out of sight raises no max, however it goes.
+#[test]
+fn a_max_does_not_rise_out_of_sight() {
+    let files = format!(
+        "== sys/fs/cgroup/a/memory.max\n{LIMIT_150}== sys/fs/cgroup/a/b/memory.max\nmax\n\
+         == sys/fs/cgroup/a/c/memory.max\nmax\n== mnt/c/memory.max\nmax\n"
+    );
+    let bind = "33 31 0:29 /a/c /mnt/c rw - cgroup2 cgroup2 rw";
+    let unified = "33 31 0:29 / /mnt/none rw - cgroup cgroup rw,memory";
+    for (what, own, mounts) in [
+        ("into a namespace of its own", "0::/", OLDER),
+        ("to a group outside of it", "0::/../../x", WHOLE),
+        ("to a group that no mount shows", "0::/x/y", WHOLE),
+        ("to a group whose parent no mount shows", "0::/a/c", bind),
+        ("no mount is left", "0::/a/b", ""),
+        ("another hierarchy", "4:memory:/\n0::/a/b", unified),
+        ("no hierarchy", "", ""),
+    ] {
+        let layout = layout_of("0::/a/b", WHOLE, &files);
+        fs::create_dir_all(layout.root().join("mnt/none")).expect("a folder");
+        let builder = Runtime::builder().max_of_host("100%").expect("a share");
+        let builder = builder.host(Host::at(layout.root()));
+        let (runtime, follow) = builder
+            .period(Duration::from_millis(1))
+            .build()
+            .expect("readable");
+        assert_eq!(runtime.root().max(), 150 * MIB);
+        layout.write("proc/self/mountinfo", &format!("{mounts}\n"));
+        layout.write("proc/self/cgroup", &format!("{own}\n"));
+        let until = Instant::now() + Duration::from_secs(60);
+        while follow.state().fault.is_none() {
+            assert!(Instant::now() < until, "{what}: it is never said");
+            assert_eq!(runtime.root().max(), 150 * MIB, "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(runtime.root().max(), 150 * MIB, "{what}");
+        drop(follow);
+    }
 }

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use std::{env, fs, process, thread};
 
 use memcg::{Bytes, Charge, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_host::{Host, HostError, MaxOfHost, StallScope};
+use rustix::thread::CapabilitySet;
 
 const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
@@ -35,8 +37,15 @@ fn main() {
         Ok("leaves") => leaves(),
         Ok("gives") => gives(),
         Ok("grows") => grows(),
+        Ok("tells") => tells(),
+        Ok("arms") => arms(),
         _ => {
-            let tests: [(&str, Test); 10] = [
+            let tests: [(&str, Test); 12] = [
+                ("an_old_stall_fires_nothing", an_old_stall_fires_nothing),
+                (
+                    "a_namespace_hides_the_own_group",
+                    a_namespace_hides_the_own_group,
+                ),
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("the_kernels_trigger_fires", the_kernels_trigger_fires),
                 (
@@ -228,6 +237,63 @@ fn reads() {
     println!("fired {}", trigger.wait(PATIENCE).expect("the file stays"));
 }
 
+/// Loses time to memory until it has lost far more than a trigger asks for. Then arms that trigger
+/// without the capability that the kernel wants to see, loses a little more, and says how long it has
+/// lost since and whether the trigger has fired.
+fn arms() {
+    const STALL: Duration = Duration::from_millis(300);
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    let host = Host::new();
+    let lost = || host.pressure().map_or(Duration::ZERO, |now| now.some.total);
+    let reads = Arc::new(AtomicBool::new(true));
+    let reading = Arc::clone(&reads);
+    thread::spawn(move || {
+        let mut file = tempfile::tempfile().expect("a temporary folder");
+        let mut block = vec![1_u8; MIB as usize];
+        (0..FILE_MIB)
+            .try_for_each(|_| file.write_all(&block))
+            .expect("room on the disk");
+        loop {
+            file.rewind().expect("a file");
+            while file.read(&mut block).expect("a file") > 0 {
+                while !reading.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    });
+    let lose = |more: Duration| {
+        let until = lost() + more;
+        let begun = Instant::now();
+        while lost() < until && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    lose(2 * STALL);
+    reads.store(false, Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(200));
+    let armed_and_waited = || {
+        // The kernel has the capabilities of each thread, and this one ends here.
+        let mut own = rustix::thread::capabilities(None).ok()?;
+        own.effective.remove(CapabilitySet::SYS_RESOURCE);
+        rustix::thread::set_capabilities(None, own).ok()?;
+        let before = lost();
+        let window = Duration::from_secs(2);
+        let trigger = host.trigger(StallScope::Some, STALL, window).ok()?;
+        reads.store(true, Ordering::Relaxed);
+        lose(Duration::from_millis(2));
+        reads.store(false, Ordering::Relaxed);
+        let fired = trigger.wait(3 * window).ok()?;
+        Some((fired, lost() - before))
+    };
+    let found = thread::scope(|scope| scope.spawn(armed_and_waited).join());
+    match found.expect("no panic") {
+        Some((fired, lost)) => println!("fired {fired} enough {}", lost >= STALL),
+        None => println!("no trigger"),
+    }
+}
+
 /// Says how the wait for a trigger ends.
 fn leaves() {
     let mut input = BufReader::new(std::io::stdin()).lines();
@@ -308,6 +374,16 @@ fn grows() {
         println!("held");
         held.push(vec![1_u8; 8 * MIB as usize]);
     }
+}
+
+/// Says what it reads of its limits, and whether a strict service would start.
+fn tells() {
+    std::io::stdin().lines().next();
+    let limits = Host::new().limits().expect("a host");
+    let is_whole = limits.unread.is_empty();
+    println!("limit {} whole {is_whole}", limits.bytes() / MIB);
+    let builder = Runtime::builder().max_of_host("80%").expect("a share");
+    println!("strict starts {}", builder.strict().build().is_ok());
 }
 
 // === Control groups ===
@@ -407,7 +483,12 @@ impl ControlGroup {
 
     /// Starts this program again, in the group.
     fn start(&self, role: &str) -> Service {
-        let mut command = Command::new(env::current_exe().expect("this program"));
+        let command = Command::new(env::current_exe().expect("this program"));
+        self.start_by(command, role)
+    }
+
+    /// Starts a command that becomes this program, in the group. It gets a line once it is there.
+    fn start_by(&self, mut command: Command, role: &str) -> Service {
         let started = command
             .env(ROLE, role)
             .stdin(Stdio::piped())
@@ -505,6 +586,34 @@ impl Drop for Service {
 }
 
 // === The tests ===
+
+/// A process that goes into a namespace of its own finds groups above alone, through mounts that are
+/// older. It says so, and a strict service does not start.
+fn a_namespace_hides_the_own_group() -> bool {
+    let Some(group) = ControlGroup::limited("hidden") else {
+        return false;
+    };
+    let as_it_is = group.start("tells");
+    assert_eq!(as_it_is.line(), "limit 256 whole true");
+    assert_eq!(as_it_is.line(), "strict starts true");
+    assert!(as_it_is.end().success());
+    let mut command = Command::new("sh");
+    let into_namespace = r#"read -r line && exec unshare --cgroup "$0""#;
+    command
+        .args(["-c", into_namespace])
+        .arg(env::current_exe().expect("this program"));
+    let mut apart = group.start_by(command, "tells");
+    // The shell has read the first line. It may have gone since, where it may make no namespace.
+    let _ = writeln!(apart.input.as_mut().expect("open"), "go");
+    let Ok(said) = apart.lines.recv_timeout(PATIENCE) else {
+        println!("this system lets the test make no namespace of control groups");
+        return false;
+    };
+    assert!(said.ends_with(" whole false"), "{said}");
+    assert_eq!(apart.line(), "strict starts false");
+    assert!(apart.end().success());
+    true
+}
 
 /// The limit falls before the service fills its cache and while it is full, and rises again.
 fn a_service_that_follows_lives() -> bool {
@@ -722,6 +831,28 @@ fn the_kernels_trigger_fires() -> bool {
     process.say("read");
     assert_eq!(process.line(), "fired true");
     true
+}
+
+/// The kernel fires the trigger of a process without rights at its first stall of any length, for time
+/// that was lost before: the wait goes on.
+fn an_old_stall_fires_nothing() -> bool {
+    let Some(group) = ControlGroup::limited("arms") else {
+        return false;
+    };
+    group
+        .set_limit(FILE_MIB / 4 * MIB)
+        .expect("more than the process has");
+    let process = group.start("arms");
+    let said = process.line();
+    match said.as_str() {
+        "fired false enough false" => true,
+        // Others on the machine have lost time meanwhile, or the file takes no trigger.
+        "fired true enough true" | "fired false enough true" | "no trigger" => {
+            println!("left out: {said}");
+            false
+        }
+        _ => panic!("{said}"),
+    }
 }
 
 /// The kernel removes the file of a group that is gone, also from under a process that waits.

@@ -46,6 +46,9 @@ const UNSENT_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A client that has asked nothing for so long may lose its place to another.
 const IDLE: Duration = Duration::from_secs(1);
+/// So may one that has not taken its answer, or not ended its question, for so long. One that reads
+/// takes the largest answer in less.
+const SLOW: Duration = Duration::from_millis(100);
 /// Requests to set a limit that wait for the one that is being set.
 const SETS_MAX: usize = 16;
 /// Refusals and victims that the runtime keeps, unless the service says otherwise.
@@ -81,8 +84,8 @@ pub struct Endpoint {
 /// | anything else | `{"error":"what is wrong"}` |
 ///
 /// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client
-/// that sends or takes a line for more than 30 s is dropped, and one that is idle may lose its
-/// place where more than 1,024 come. Where the process may have fewer than 2,048 descriptors, half
+/// that sends or takes a line for more than 30 s is dropped. Where more than 1,024 come, the one that
+/// has been sending or taking a line longest loses its place, or else one that is idle. Where the process may have fewer than 2,048 descriptors, half
 /// of them is the bound.
 ///
 /// # Errors

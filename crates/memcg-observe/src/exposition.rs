@@ -5,13 +5,18 @@
     allow(dead_code, reason = "each of the features reads a part")
 )]
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use memcg::figures::{Ledger, StatItem};
-use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
+use memcg::{
+    Event, Freshness, Group, GroupCounter, GroupId, PageCounter, PressureLevel, Runtime, Unit,
+};
 
 use crate::names::Names;
+#[cfg(feature = "openmetrics")]
+use crate::page::Layer;
 use crate::protocol::{CounterRow, Row, Rows};
 
 /// The figures of a runtime for a monitoring system: see [`Exposition::new`].
@@ -34,8 +39,8 @@ use crate::protocol::{CounterRow, Row, Rows};
 ///
 /// # Cost
 ///
-/// One look at the usage of each child of a group that is shown, and some tens of loads for each
-/// group that is shown. Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No
+/// One look at the usage of each child of a group that is shown, a look-up for each name that has a
+/// place, and some tens of loads for each group that is shown. Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No
 /// lock is held over more than a few groups, and no charge waits.
 #[derive(Clone, Debug)]
 pub struct Exposition {
@@ -53,6 +58,8 @@ pub struct Exposition {
     )]
     pub(crate) ready: (Group, PressureLevel),
     shown: Arc<Mutex<Names>>,
+    #[cfg(feature = "openmetrics")]
+    pub(crate) layers: Vec<Layer>,
 }
 
 /// The label `group` of what no group that is shown uses. No path is the same: a path begins with
@@ -88,6 +95,8 @@ impl Exposition {
             has_ledger: false,
             ready,
             shown: Arc::default(),
+            #[cfg(feature = "openmetrics")]
+            layers: Vec::new(),
         }
     }
 
@@ -107,7 +116,8 @@ impl Exposition {
 
     /// Shows at most so many names of each level within an hour; four times [`top`](Self::top) by
     /// default. A group whose name was shown within the last hour keeps its place, so those that
-    /// stay are not crowded out by those that come and go. [`usize::MAX`] has no such bound.
+    /// stay are not crowded out by those that come and go: where all places are taken, groups without
+    /// one are not shown, however large they are. [`usize::MAX`] has no such bound.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -131,8 +141,8 @@ impl Exposition {
     }
 
     /// Shows what each group has charged beside what it has allocated, too: the
-    /// [ledger](Group::ledger), as the items `reserved`, `allocated` and `unpaid` of the
-    /// statistics. The groups whose allocator owns objects have them.
+    /// [ledger](Group::ledger), as the items `reserved`, `allocated`, `unpaid` and `left_behind` of
+    /// the statistics. The groups whose allocator owns objects have them.
     ///
     /// These figures are not published, but added up: for each group that is shown a scrape visits
     /// all groups below it, and for each of these the counts of all threads. So they are shown on
@@ -176,6 +186,39 @@ impl Exposition {
         self
     }
 
+    /// Shows the figures of something else on the same page, each sample with the label
+    /// `layer="name"`: those of an admission layer of `memcg-tower`, and whatever prints families in
+    /// the text format of OpenMetrics. So [`openmetrics`](Self::openmetrics),
+    /// [`text`](Self::text), the router and the socket have one page of the tree and its layers, and
+    /// several layers may have the same metrics. The same name once more takes the place of the first.
+    ///
+    /// The text is printed at each scrape. A line that is no sample of a family above it is left out,
+    /// and so is a family that has the name of another: either would lose the whole page where it is
+    /// read. A text whose printing panics has no families. The facade, OpenTelemetry and a registry of
+    /// `prometheus-client` have the tree alone.
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// // In a service: `layer.figures()`
+    /// let figures = "# TYPE memcg_requests_left counter\nmemcg_requests_left_total 3\n";
+    /// let page = Exposition::new(&runtime).layer("api", figures).openmetrics();
+    /// assert!(page.contains("memcg_requests_left_total{layer=\"api\"} 3\n") && page.ends_with("# EOF\n"));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[cfg(feature = "openmetrics")]
+    pub fn layer(
+        mut self,
+        name: &str,
+        figures: impl std::fmt::Display + Send + Sync + 'static,
+    ) -> Exposition {
+        self.layers.retain(|known| known.name != name);
+        self.layers.push(Layer::new(name, figures));
+        self
+    }
+
     pub(crate) fn read(&self) -> Figures {
         let of_ledger = LEDGER
             .into_iter()
@@ -189,10 +232,18 @@ impl Exposition {
             .collect();
         let places = self.names.unwrap_or(self.top.saturating_mul(4));
         let now = Instant::now();
-        let groups = self.rows_where(self.runtime.root(), |depth, group| {
-            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-            places == usize::MAX || shown.admit(depth, places, &group.path(), now)
-        });
+        let shown = || self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let have_places = |depth| {
+            let names = shown().names(depth);
+            names
+                .iter()
+                .filter_map(|name| self.runtime.group(name))
+                .collect()
+        };
+        let has_place = |depth, group: &Group| {
+            places == usize::MAX || shown().admit(depth, places, &group.path(), now)
+        };
+        let groups = self.rows_where(self.runtime.root(), have_places, has_place);
         Figures {
             groups,
             items,
@@ -202,11 +253,18 @@ impl Exposition {
 
     /// The shown rows of `group` and of the groups below it, and the usage under `other`, by level.
     pub(crate) fn rows(&self, group: Group) -> Rows {
-        self.rows_where(group, |_, _| true)
+        self.rows_where(group, |_| Vec::new(), |_, _| true)
     }
 
-    /// The same, of those groups that have a place.
-    fn rows_where(&self, group: Group, has_place: impl Fn(usize, &Group) -> bool) -> Rows {
+    /// The same, of those groups that have a place: `have_places` are those that have one of a level
+    /// already. A level is cut to the largest once that is asked, or the largest could be groups without
+    /// a place, and hide those that have one.
+    fn rows_where(
+        &self,
+        group: Group,
+        have_places: impl Fn(usize) -> Vec<Group>,
+        has_place: impl Fn(usize, &Group) -> bool,
+    ) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
         let mut first = 0;
@@ -219,6 +277,20 @@ impl Exposition {
             if level.is_empty() {
                 break;
             }
+            // The largest of each parent are enough of the others: one that is smaller finds a place
+            // only where all of these do.
+            let largest: HashSet<GroupId> = level.iter().map(|(group, _)| group.id()).collect();
+            let is_below = |group: &Group| {
+                let parent = group.parent();
+                parent.is_some_and(|parent| rows[first..].iter().any(|(row, ..)| *row == parent))
+            };
+            let have_places = have_places(depth)
+                .into_iter()
+                .filter(|group| !largest.contains(&group.id()) && is_below(group));
+            level.extend(have_places.map(|group| {
+                let usage = group.usage();
+                (group, usage)
+            }));
             level.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
             let level: Vec<(Group, u64)> = level
                 .into_iter()
@@ -257,7 +329,7 @@ struct LedgerItem {
     figure: fn(&Ledger) -> u64,
 }
 
-const LEDGER: [LedgerItem; 3] = [
+const LEDGER: [LedgerItem; 4] = [
     LedgerItem {
         name: "reserved",
         figure: Ledger::reserved,
@@ -269,6 +341,10 @@ const LEDGER: [LedgerItem; 3] = [
     LedgerItem {
         name: "unpaid",
         figure: Ledger::unpaid,
+    },
+    LedgerItem {
+        name: "left_behind",
+        figure: Ledger::left_behind,
     },
 ];
 

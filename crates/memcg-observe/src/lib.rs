@@ -23,6 +23,8 @@ mod json;
 mod names;
 #[cfg(feature = "openmetrics")]
 mod openmetrics;
+#[cfg(feature = "openmetrics")]
+mod page;
 pub mod protocol;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;

@@ -16,6 +16,12 @@ const KEPT: Duration = Duration::from_secs(3_600);
 pub(crate) struct Names(HashMap<usize, HashMap<String, Instant>>);
 
 impl Names {
+    /// The names that have places of the level.
+    pub(crate) fn names(&self, depth: usize) -> Vec<String> {
+        let level = self.0.get(&depth).into_iter();
+        level.flat_map(|names| names.keys().cloned()).collect()
+    }
+
     /// True if the level has a place for the name, which it then takes or keeps.
     pub(crate) fn admit(&mut self, depth: usize, places: usize, name: &str, now: Instant) -> bool {
         let level = self.0.entry(depth).or_default();

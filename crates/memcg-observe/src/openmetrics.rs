@@ -13,6 +13,7 @@ use crate::exposition::{
     COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge,
     OTHER, REFUSED, STALLED, USAGE, events_of, name_of,
 };
+use crate::page;
 use crate::protocol::{CounterRow, Row};
 
 /// Nanoseconds of a second.
@@ -76,7 +77,10 @@ impl Exposition {
         registry.register_collector(Box::new(self.clone()));
         let mut text = String::new();
         // A text takes whatever is written to it.
-        let _ = encode_registry(&mut text, &registry).and_then(|()| encode_eof(&mut text));
+        let _ = encode_registry(&mut text, &registry);
+        let of_layers = page::beside(&text, &self.layers);
+        text.push_str(&of_layers);
+        let _ = encode_eof(&mut text);
         text
     }
 
@@ -90,38 +94,8 @@ impl Exposition {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn text(&self) -> String {
-        plain(&self.openmetrics())
+        page::plain(&self.openmetrics())
     }
-}
-
-/// In the older format a count has one name in all lines, no line has the unit, and none marks the
-/// end.
-fn plain(openmetrics: &str) -> String {
-    let mut text = String::with_capacity(openmetrics.len());
-    let mut help = None;
-    for line in openmetrics.split_terminator('\n') {
-        let said = line
-            .strip_prefix("# ")
-            .and_then(|said| said.split_once(' ').or(Some((said, ""))));
-        match said {
-            Some(("EOF" | "UNIT", _)) => {}
-            Some(("HELP", rest)) => help = Some(rest),
-            Some(("TYPE", rest)) => {
-                let suffix = if rest.ends_with(" counter") {
-                    "_total "
-                } else {
-                    " "
-                };
-                for (word, rest) in [("HELP", help.take()), ("TYPE", Some(rest))] {
-                    if let Some((name, rest)) = rest.and_then(|rest| rest.split_once(' ')) {
-                        text.extend(["# ", word, " ", name, suffix, rest, "\n"]);
-                    }
-                }
-            }
-            _ => text.extend([line, "\n"]),
-        }
-    }
-    text
 }
 
 impl Collector for Exposition {
@@ -315,19 +289,5 @@ impl Figures {
             counter.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_older_text() {
-        let openmetrics = "# HELP a_bytes Some text.\n# TYPE a_bytes gauge\n# UNIT a_bytes bytes\na_bytes{x=\"# EOF\"} 1\n\
-            # HELP b Other text.\n# TYPE b counter\nb_total 2\n# EOF\n";
-        let expected = "# HELP a_bytes Some text.\n# TYPE a_bytes gauge\na_bytes{x=\"# EOF\"} 1\n\
-            # HELP b_total Other text.\n# TYPE b_total counter\nb_total 2\n";
-        assert_eq!(plain(openmetrics), expected);
     }
 }

@@ -352,6 +352,49 @@ fn names_that_come_and_go() {
     drop((held, stays));
 }
 
+/// All places are taken, and larger groups come, below one parent or below several: those that have
+/// places are shown, and the others are under `other`.
+#[test]
+fn those_that_stay_are_not_crowded_out() {
+    for (tenants, top) in [(1, 2), (1, 50), (3, 4)] {
+        let runtime = runtime();
+        let tenants: Vec<Group> = (0..tenants)
+            .map(|tenant| filled(&runtime.root(), &format!("t{tenant}"), 0).0)
+            .collect();
+        let below = |number: usize| &tenants[number % tenants.len()];
+        let fill = |prefix: &str, count: usize, kib: u64| -> Vec<(Group, Charge)> {
+            let fill = |number| filled(below(number), &format!("{prefix}{number}"), kib);
+            (0..count).map(fill).collect()
+        };
+        let exposition = Exposition::new(&runtime).depth(2).top(top).names(top);
+        let shown = || {
+            let samples = parsed(&exposition);
+            let of_level = samples["memcg_peak_bytes"]
+                .iter()
+                .filter(|(labels, _)| labels["depth"] == "2")
+                .map(|(labels, _)| labels["group"].clone());
+            let names: std::collections::BTreeSet<String> = of_level.collect();
+            let usage = samples["memcg_usage_bytes"]
+                .iter()
+                .filter(|(labels, _)| labels["depth"] == "2");
+            let sum: f64 = usage.map(|(_, bytes)| bytes).sum();
+            assert_eq!(sum, runtime.root().usage() as f64);
+            names
+        };
+        let stay = fill("stays", top, 1);
+        let before = shown();
+        assert_eq!(before.len(), top);
+        let come = fill("new", 3 * top, 9);
+        assert_eq!(shown(), before, "{top} of {} parents", tenants.len());
+        // One that goes leaves its place taken for its hour, and nobody else comes in.
+        let (gone, charge) = stay.into_iter().next().expect("some stay");
+        drop(charge);
+        gone.offline().expect("no children");
+        assert_eq!(shown().len(), top - 1);
+        drop(come);
+    }
+}
+
 /// One metric for each unit, for a counter has any.
 #[test]
 fn counters_beside_memory() {

@@ -4,6 +4,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use clap::Parser;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 #[cfg(not(unix))]
 compile_error!("memcg-top asks a Unix socket");
@@ -133,18 +136,26 @@ fn open(arguments: &Arguments) -> Result<(Source, String), Fault> {
 
 fn print_once(mut source: Source, want: Want, arguments: &Arguments) -> Result<(), Fault> {
     let mut model = Model::new(want);
-    while let Some(sample) = source.next(&model.want)? {
-        model.apply(&sample);
-        if arguments.replay.is_none() {
-            break;
+    let mut is_empty = true;
+    // A recording whose last line is cut has all that stands before it.
+    let ended = loop {
+        match source.next(&model.want) {
+            Ok(Some(sample)) => model.apply(&sample),
+            Ok(None) => break Ok(()),
+            Err(fault) if is_empty => return Err(fault.into()),
+            Err(fault) => break Err(fault.into()),
         }
-    }
+        is_empty = false;
+        if arguments.replay.is_none() {
+            break Ok(());
+        }
+    };
     let width = match ratatui::crossterm::terminal::size() {
         Ok((width, _)) if io::stdout().is_terminal() => width,
         _ => 80,
     };
     io::stdout().write_all(view::plain(&model, width).as_bytes())?;
-    Ok(())
+    ended
 }
 
 /// A service that is lost is asked again, unless one answer is enough.
@@ -155,13 +166,13 @@ fn print_json(
     once: bool,
 ) -> Result<(), Fault> {
     let mut last = None;
-    loop {
+    let ended = loop {
         match source.next(want) {
             Ok(Some(sample)) => {
                 let line = text::clean_json(&serde_json::to_string(&sample)?);
                 last = Some(line);
             }
-            Ok(None) => break,
+            Ok(None) => break Ok(()),
             Err(SourceError::Service(fault)) if !once => {
                 writeln!(
                     io::stderr(),
@@ -169,7 +180,8 @@ fn print_json(
                     text::clean(&fault.to_string())
                 )?;
             }
-            Err(fault) => return Err(fault.into()),
+            // As for a table.
+            Err(fault) => break Err(fault.into()),
         }
         if once && arguments.replay.is_some() {
             continue;
@@ -183,11 +195,11 @@ fn print_json(
         if arguments.replay.is_none() {
             thread::sleep(arguments.interval);
         }
-    }
+    };
     if let Some(line) = last {
         writeln!(io::stdout(), "{line}")?;
     }
-    Ok(())
+    ended
 }
 
 fn in_terminal(source: Source, name: String, arguments: &Arguments) -> Result<(), Fault> {
@@ -203,17 +215,48 @@ fn in_terminal(source: Source, name: String, arguments: &Arguments) -> Result<()
     let theme = Theme {
         colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
+    let ending = Ending::new()?;
     let mut terminal = ratatui::try_init()?;
     let app = App::new(name, arguments.depth, usize::from(terminal.size()?.height));
-    let result = watch(&mut terminal, app, theme, &commands, &updates);
-    ratatui::try_restore()?;
+    let result = watch(&mut terminal, app, theme, &ending, &commands, &updates);
+    let restored = ratatui::try_restore();
+    // The terminal is the shell's again: now the signal may do what it does.
+    ending.follow();
+    restored?;
     result
+}
+
+/// Signals that end a program, of which a terminal would be left as the program has it. Each is noted,
+/// and followed once the terminal is given back.
+struct Ending([(i32, Arc<AtomicBool>); 4]);
+
+impl Ending {
+    fn new() -> io::Result<Ending> {
+        let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT].map(|signal| (signal, Arc::default()));
+        for (signal, came) in &signals {
+            signal_hook::flag::register(*signal, Arc::clone(came))?;
+        }
+        Ok(Ending(signals))
+    }
+
+    fn came(&self) -> Option<i32> {
+        let came = self.0.iter().find(|(_, came)| came.load(Ordering::Relaxed));
+        came.map(|&(signal, _)| signal)
+    }
+
+    /// Ends the process as the signal would have done, so that who has sent it sees that.
+    fn follow(&self) {
+        if let Some(signal) = self.came() {
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    }
 }
 
 fn watch(
     terminal: &mut DefaultTerminal,
     mut app: App,
     theme: Theme,
+    ending: &Ending,
     commands: &mpsc::Sender<Command>,
     updates: &mpsc::Receiver<source::Update>,
 ) -> Result<(), Fault> {
@@ -228,6 +271,9 @@ fn watch(
             commands.send(Command::Want(app.model.want.clone()))?;
         }
         is_new = false;
+        if ending.came().is_some() {
+            return Ok(());
+        }
         if event::poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = event::read()? {

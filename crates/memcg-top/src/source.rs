@@ -180,11 +180,14 @@ pub(crate) fn replayed(
     if bytes.last() != Some(&b'\n') && read as u64 == LINE_MAX {
         return Err(fault(format!("it is longer than {} MiB", LINE_MAX >> 20)));
     }
-    if bytes.last() != Some(&b'\n') {
-        return Err(fault("it is cut off".into()));
-    }
-    let sample: Sample =
-        serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+    let is_whole = bytes.last() == Some(&b'\n');
+    let sample: Sample = serde_json::from_slice(&bytes).map_err(|error| {
+        fault(if is_whole {
+            error.to_string()
+        } else {
+            "it is cut off".into()
+        })
+    })?;
     if sample.format != FORMAT {
         return Err(fault(format!("format {} is not {FORMAT}", sample.format)));
     }

@@ -1,5 +1,7 @@
 //! Figures and foreign texts as they may stand on a terminal.
 
+use ratatui::text::Span;
+
 /// Replaces what would steer a terminal or turn a line's direction: a service may be hostile.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
@@ -25,16 +27,28 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The end of a text that is longer than `most` characters.
+/// The columns that a text takes on a terminal: some characters take two, and some none.
+pub(crate) fn columns(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// The end of a text that is wider than `most` columns.
 pub(crate) fn ending(text: &str, most: usize) -> String {
-    let over = text.chars().count().saturating_sub(most);
-    if over == 0 {
-        text.into()
-    } else {
-        text.chars()
-            .skip(over + 1)
-            .fold("…".into(), |end, c| end + c.encode_utf8(&mut [0; 4]))
+    if columns(text) <= most {
+        return text.into();
     }
+    // One is the sign's that something is missing.
+    let mut room = most.saturating_sub(1);
+    let mut start = text.len();
+    for (at, c) in text.char_indices().rev() {
+        let width = columns(c.encode_utf8(&mut [0; 4]));
+        if width > room {
+            break;
+        }
+        room -= width;
+        start = at;
+    }
+    format!("…{}", &text[start..])
 }
 
 /// Bytes in at most 7 columns, by powers of 1024.
@@ -127,6 +141,15 @@ mod tests {
             assert!(bytes((1_u64 << power) - 1).len() <= 7);
             assert!(count((1_u64 << power) as f64 * 1.01).len() <= 6);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_text_by_columns() {
+        assert_eq!([columns("abc"), columns("名a"), columns("")], [3, 3, 0]);
+        let ends = [5, 4, 3, 1, 0].map(|most| ending("ab/cd", most));
+        assert_eq!(ends, ["ab/cd", "…/cd", "…cd", "…", "…"]);
+        let wide = [7, 6, 5, 4].map(|most| ending("名前/x", most));
+        assert_eq!(wide, ["名前/x", "名前/x", "…前/x", "…/x"]);
     }
 
     #[test]

@@ -194,11 +194,26 @@ fn a_recording_is_replayed() {
         1
     );
 
-    // An existing file is not overwritten; a file that is cut off is not taken for whole.
+    // An existing file is not overwritten; a file that is cut off is not taken for whole, and what is
+    // whole is shown.
     assert!(failure(&[&socket, "--once", "--record", text(&file)]).contains("exists"));
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 9]).unwrap();
+    let before: Vec<&str> = replayed[..replayed.len() - 1].to_vec();
+    for (how, lines) in [(&["--json"][..], before.len()), (&["--once", "--json"], 1)] {
+        let arguments = [&["--replay", text(&file)], how].concat();
+        assert!(failure(&arguments).contains("cut off"));
+        let shown = String::from_utf8(output(&arguments).stdout).unwrap();
+        let shown: Vec<&str> = shown.lines().collect();
+        assert_eq!(shown, before[before.len() - lines..], "{how:?}");
+    }
     assert!(failure(&["--replay", text(&file), "--once"]).contains("cut off"));
+    let shown = output(&["--replay", text(&file), "--once"]).stdout;
+    assert!(String::from_utf8(shown).unwrap().contains("+ acme"));
+    // The end of the last line alone is missing.
+    std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    let shown = stdout(&["--replay", text(&file), "--json"]);
+    assert_eq!(shown.lines().collect::<Vec<_>>(), replayed);
     std::fs::write(
         &file,
         first[0].replace("\"format\":1", "\"format\":9") + "\n",

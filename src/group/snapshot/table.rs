@@ -104,6 +104,9 @@ impl Table<'_> {
             if any(|row| row.ledger.unpaid() > 0) {
                 columns.push(figure("unpaid", Ledger::unpaid));
             }
+            if any(|row| row.ledger.left_behind() > 0) {
+                columns.push(figure("left behind", Ledger::left_behind));
+            }
         }
         if any(|row| row.waiting > 0) {
             columns.push(self.column("waiting", |row| row.waiting.to_string()));

@@ -190,6 +190,20 @@ fn statistics_have_the_ledger() {
     assert_items(&queries[0], [100, 137, 37], [100, 137, 37]);
     assert_items(&acme, [100, 153, 42], [0, 16, 5]);
     assert_items(&runtime.root(), [100, 153, 42], [0; 3]);
+    let left = |group: &Group| {
+        let now = group.read(Freshness::Exact);
+        let figures = [
+            now.get(StatKey::LEFT_BEHIND),
+            now.local(StatKey::LEFT_BEHIND),
+        ];
+        assert_eq!(figures[0].cast_unsigned(), group.ledger().left_behind());
+        figures
+    };
+    assert_eq!(
+        [&queries[0], &queries[1], &acme, &runtime.root()].map(left),
+        [[0, 0], [5, 5], [5, 5], [5, 0]],
+        "of the query that went offline"
+    );
 
     for freshness in [Freshness::Stale, Freshness::Threshold, Freshness::Within(0)] {
         let now = acme.read(freshness);

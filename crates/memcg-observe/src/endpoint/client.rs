@@ -57,6 +57,12 @@ impl Client {
         matches!(self.state, State::Asking) && self.input.is_empty() && self.asked.is_none()
     }
 
+    /// True if the service waits for it: to end its question, or to take its answer. One whose
+    /// question waits for its turn, or whose limit is being set, waits for the service.
+    pub(super) fn is_slow(&self) -> bool {
+        !matches!(self.state, State::Setting) && !self.is_idle() && !self.has_question()
+    }
+
     /// Takes the next question out of what has been read.
     pub(super) fn take_question(&mut self) {
         if !matches!(self.state, State::Asking) || self.asked.is_some() {
@@ -148,11 +154,7 @@ pub(super) fn keep(client: &mut Client, events: PollFlags) -> bool {
         State::Gone => false,
         _ => true,
     };
-    // A client whose question waits for its turn, or whose limit is being set, waits for the
-    // service.
-    let is_slow =
-        !matches!(client.state, State::Setting) && !client.is_idle() && !client.has_question();
-    goes_on && !(is_slow && client.since.elapsed() > PATIENCE)
+    goes_on && !(client.is_slow() && client.since.elapsed() > PATIENCE)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use super::answers::{answer, error, incidents, rows};
 use super::client::{Client, State, keep};
 use super::turns::{Costs, Kind, ROUND};
-use super::{CLIENTS_MAX, Endpoint, IDLE};
+use super::{CLIENTS_MAX, Endpoint, IDLE, SLOW};
 use crate::files;
 use crate::protocol::Question;
 
@@ -279,6 +279,24 @@ impl Server {
         client.say(Arc::new(line), false);
     }
 
+    /// Drops the client that holds its place longest without need. One that does not take its answer
+    /// goes before one that is idle: else as many as there are places, which ask and never read, would
+    /// keep everybody out until their time is over. A client that waits for the service keeps its place.
+    fn make_room(&mut self) -> bool {
+        let longest = |holds: fn(&Client) -> bool, least: Duration| {
+            let holding = self.clients.iter().enumerate();
+            let holding = holding.filter(|(_, client)| holds(client));
+            let longest = holding.min_by_key(|(_, client)| client.since);
+            longest.filter(|(_, client)| client.since.elapsed() >= least)
+        };
+        let found = longest(Client::is_slow, SLOW).or_else(|| longest(Client::is_idle, IDLE));
+        let Some((at, _)) = found else {
+            return false;
+        };
+        drop(self.clients.swap_remove(at));
+        true
+    }
+
     fn accept(&mut self) {
         self.listens = true;
         for _ in 0..CLIENTS_MAX {
@@ -294,19 +312,9 @@ impl Server {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            if self.clients.len() >= clients_max() {
-                let idle = self
-                    .clients
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, client)| client.is_idle());
-                match idle.min_by_key(|(_, client)| client.since) {
-                    Some((at, client)) if client.since.elapsed() >= IDLE => {
-                        drop(self.clients.swap_remove(at))
-                    }
-                    // The new client is turned away.
-                    _ => continue,
-                }
+            if self.clients.len() >= clients_max() && !self.make_room() {
+                // The new client is turned away.
+                continue;
             }
             self.numbers += 1;
             let may_set = self.endpoint.may_set && is_ours(&stream);

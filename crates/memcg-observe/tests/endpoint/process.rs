@@ -82,6 +82,13 @@ fn service_of_few(socket: PathBuf) {
     )
     .expect("a lower limit");
     let runtime = Runtime::builder().build().expect("no odd setting");
+    // The rows of all are more than the system keeps for a client that does not read.
+    let group = |number: u64| {
+        let name = format!("{number:0>200}");
+        let group = runtime.root().create(name.as_str(), memcg::Limits::new());
+        group.expect("a free name")
+    };
+    let _groups: Vec<_> = (0..900).map(group).collect();
     let _serving = serve(&runtime, socket).expect("a new socket");
     let mut files = Vec::new();
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -145,6 +152,40 @@ fn few_descriptors() {
     );
     service.files(-1);
     assert_eq!(new.line(), max(), "once a descriptor is free");
+}
+
+/// Clients that ask and read nothing, or that never end what they ask, and more of them than there is
+/// room for: whoever comes after them is served, while they hold on.
+#[test]
+#[cfg(target_os = "linux")]
+fn deaf_clients_keep_nobody_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("memcg.sock");
+    let mut service = Few::new(&socket);
+    assert_eq!(service.files(0).0, 0, "it serves");
+    let get = json!({"get": {"path": "/", "file": "memory.max"}});
+    let rows = json!({"rows": {"path": "/", "depth": 1, "top": 900}});
+    let mut whole = Client::new(socket.clone());
+    let answer = whole.answer(&rows).expect("the service takes its time");
+    let kept = rustix::net::sockopt::socket_send_buffer_size(whole.0.get_ref());
+    assert!(answer.to_string().len() > kept.expect("a socket"));
+    for said in [format!("{rows}\n"), "{\"get\":".to_string()] {
+        let held: Vec<Client> = (0..4 * DESCRIPTORS)
+            .map(|_| {
+                let mut client = Client::new(socket.clone());
+                // It may have been turned away.
+                let _ = client.0.get_mut().write_all(said.as_bytes());
+                client
+            })
+            .collect();
+        // Those that have a place have been answered, and kept it waiting for a while.
+        thread::sleep(Duration::from_secs(2));
+        for number in 0..20 {
+            let answer = Client::new(socket.clone()).answer(&get);
+            assert_eq!(answer, Some(json!({"ok": "max\n"})), "{number} of {said:?}");
+        }
+        drop(held);
+    }
 }
 
 /// If the file's permissions let others connect, they read and set nothing. Only root can be

@@ -44,7 +44,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(head_line(app, theme), head);
+    frame.render_widget(head_line(app, usize::from(head.width), theme), head);
     match app.page().map(str::to_string) {
         _ if app.help => frame.render_widget(help::help(), body),
         Some(path) => page::page(frame, app, &path, body, theme),
@@ -75,27 +75,43 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
     frame.render_widget(Paragraph::new(help).style(REVERSED), keys);
 }
 
-fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
-    let state = match &app.link {
-        _ if app.paused => Span::styled("PAUSED", theme.fg(Color::Yellow)),
-        Link::Opening => Span::raw("opening"),
-        Link::Live => Span::raw("live"),
-        Link::Lost(why) => {
-            Span::styled(format!("LOST: {}", text::clean(why)), theme.fg(Color::Red))
-        }
-        Link::Ended(why) => Span::styled(
-            format!("END: {}", text::clean(why)),
-            theme.fg(Color::Yellow),
-        ),
+/// Columns of the service's name that stay where the state has much to say.
+const NAME_LEAST: usize = 12;
+
+/// What the program is doing, at the end. It is seen at every width: where there is no room the name
+/// gives way, then the time, then the program's own name.
+fn head_line(app: &App, width: usize, theme: Theme) -> Paragraph<'static> {
+    let (word, why, style) = match &app.link {
+        _ if app.paused => ("PAUSED", "", theme.fg(Color::Yellow)),
+        Link::Opening => ("opening", "", Style::new()),
+        Link::Live => ("live", "", Style::new()),
+        Link::Lost(why) => ("LOST", why.as_str(), theme.fg(Color::Red)),
+        Link::Ended(why) => ("END", why.as_str(), theme.fg(Color::Yellow)),
+    };
+    let state = if why.is_empty() {
+        word.to_string()
+    } else {
+        format!("{word}: {}", text::clean(why))
     };
     let seconds = app.model.at.saturating_sub(app.model.began) / 1_000;
     let time = format!("{}:{:02}", seconds / 60, seconds % 60);
-    let name = text::clean(&app.name);
-    Paragraph::new(TextLine::from(vec![
-        Span::styled("memcg-top ", BOLD),
-        Span::raw(format!("{name}  {time}  ")),
-        state,
-    ]))
+    let title = Span::styled("memcg-top ", BOLD);
+    // Two blanks stand behind the name and behind the time.
+    let fixed = title.width() + 2 + time.len() + 2;
+    let for_name = width.saturating_sub(fixed + word.len()).min(
+        width
+            .saturating_sub(fixed + text::columns(&state))
+            .max(NAME_LEAST),
+    );
+    let mut spans = vec![Span::styled(state, style)];
+    if for_name > 0 {
+        let name = text::ending(&text::clean(&app.name), for_name);
+        spans.insert(0, Span::raw(format!("{name}  {time}  ")));
+    }
+    if title.width() + word.len() <= width {
+        spans.insert(0, title);
+    }
+    Paragraph::new(TextLine::from(spans))
 }
 
 fn status_line(app: &App, width: usize) -> Paragraph<'static> {
@@ -103,7 +119,7 @@ fn status_line(app: &App, width: usize) -> Paragraph<'static> {
     let change = |file: &str, path: &str, to: String| {
         let path = text::ending(
             path,
-            width.saturating_sub(format!("Set {file} of  {to}").chars().count()),
+            width.saturating_sub(text::columns(&format!("Set {file} of  {to}"))),
         );
         format!("Set {file} of {path} {to}")
     };
@@ -212,6 +228,15 @@ impl Column {
     /// Those that fit, and the widths of the group and of the bar: these two share what is left.
     /// What orders the groups is shown before others.
     fn fitting(width: u16, sort: Sort) -> (Vec<Column>, Vec<u16>) {
+        // A narrow terminal has figures, too: the names leave room for the usage.
+        let usage = Column::Usage.width() + 1;
+        let group = Column::Group
+            .width()
+            .min(width.saturating_sub(usage).max(1));
+        let least = |column: Column| match column {
+            Column::Group => group,
+            other => other.width(),
+        };
         let mut left = width;
         let mut fit = Vec::new();
         let mut by_worth = Column::BY_WORTH;
@@ -223,7 +248,7 @@ impl Column {
         by_worth[2..].sort_by_key(|&column| column != wanted);
         for column in by_worth {
             // A blank stands between two columns.
-            let needed = column.width() + u16::from(!fit.is_empty());
+            let needed = least(column) + u16::from(!fit.is_empty());
             if needed > left && !fit.is_empty() {
                 break;
             }
@@ -240,7 +265,7 @@ impl Column {
             0
         };
         let grown = |column: &Column| match column {
-            Column::Group => column.width() + left - to_bar,
+            Column::Group => group + left - to_bar,
             Column::Bar => column.width() + to_bar,
             _ => column.width(),
         };
@@ -431,8 +456,14 @@ pub(crate) fn plain(model: &Model, width: u16) -> String {
 
 /// The characters of a buffer, without blanks at the ends of its lines.
 fn screen(buffer: &Buffer) -> String {
-    let line = |line: &[ratatui::buffer::Cell]| {
-        let line: String = line.iter().map(ratatui::buffer::Cell::symbol).collect();
+    let line = |cells: &[ratatui::buffer::Cell]| {
+        let mut line = String::new();
+        let mut at = 0;
+        while let Some(cell) = cells.get(at) {
+            line.push_str(cell.symbol());
+            // The cell behind a wide character is a part of it.
+            at += text::columns(cell.symbol()).max(1);
+        }
         format!("{}\n", line.trim_end())
     };
     buffer
@@ -787,6 +818,78 @@ mod tests {
             ["normal", "elevated", "critical"].map(colour),
             [Color::Reset, Color::Yellow, Color::Red]
         );
+    }
+
+    /// However long the name of the service is, and however narrow the terminal.
+    #[test]
+    fn the_state_is_seen_at_every_width() {
+        for name in ["s", &"/run/名前/".repeat(12)] {
+            let mut app = two_seconds();
+            app.name = name.into();
+            for width in (6..22).chain([30, 80, 120]) {
+                let head = |app: &mut App| drawn(app, width, 5).lines().next().unwrap().to_string();
+                assert!(
+                    head(&mut app).contains("live"),
+                    "{width}: {}",
+                    head(&mut app)
+                );
+                app.update(Update::Lost(format!("{name}: Connection refused")));
+                assert!(
+                    head(&mut app).contains("LOST"),
+                    "{width}: {}",
+                    head(&mut app)
+                );
+                app.key(KeyEvent::from(KeyCode::Char('p')));
+                assert!(
+                    head(&mut app).contains("PAUSED"),
+                    "{width}: {}",
+                    head(&mut app)
+                );
+                app.key(KeyEvent::from(KeyCode::Char('p')));
+                app.update(Update::Sample(sample(3_000, rows(32 * MIB, 9))));
+            }
+        }
+        let mut app = two_seconds();
+        app.name = format!("/run/{}/memcg.sock", "x".repeat(80));
+        let screen = drawn(&mut app, 80, 24);
+        let head = screen.lines().next().unwrap();
+        assert!(head.starts_with("memcg-top …x") && head.ends_with("x/memcg.sock  0:02  live"));
+        app.update(Update::Lost("Connection refused (os error 111)".into()));
+        let screen = drawn(&mut app, 80, 24);
+        let head = screen.lines().next().unwrap();
+        assert!(
+            head.ends_with(".sock  0:02  LOST: Connection refused (os error 111)"),
+            "{head}"
+        );
+    }
+
+    /// A name and its usage, as far down as a terminal can have both.
+    #[test]
+    fn a_narrow_terminal_has_figures() {
+        for width in 10..40 {
+            let mut app = two_seconds();
+            let screen = drawn(&mut app, width, 24);
+            let line = screen.lines().nth(3).unwrap();
+            assert!(line.contains("32.0M"), "{width}: {screen}");
+            assert!(width < 14 || line.contains("+ a"), "{width}: {screen}");
+        }
+        assert_eq!(
+            drawn(&mut two_seconds(), 20, 24).lines().nth(3),
+            Some("  + acme       32.0M")
+        );
+    }
+
+    /// A character that takes two columns moves nothing that stands behind it.
+    #[test]
+    fn wide_names_in_plain_text() {
+        let app = app(vec![row("/名前", 3 * MIB), row("/plain", 2 * MIB)]);
+        let text = plain(&app.model, 80);
+        let column = |unit: &str| {
+            let line = text.lines().find(|line| line.contains(unit)).unwrap();
+            text::columns(line.split(unit).next().unwrap())
+        };
+        assert_eq!(column("3.0M"), column("2.0M"), "{text}");
+        assert!(text.contains("    名前  "), "{text}");
     }
 
     #[test]
