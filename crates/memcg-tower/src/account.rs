@@ -389,11 +389,24 @@ impl Account {
         };
         if let Some(given_back) = given_back {
             drop(given_back);
-            if let Some(Line(ledger)) = &self.line {
-                ledger.look();
-            }
+            self.look();
         }
         Ok(has)
+    }
+
+    /// Takes out what the response has.
+    pub(crate) fn takes_for_response(&self, bytes: u64) -> Option<Charge> {
+        let mut state = self.state();
+        state.response = 0;
+        let bytes = state.charge.bytes().min(bytes);
+        state.charge.split(Bytes(bytes)).ok()
+    }
+
+    /// Something was given back.
+    pub(crate) fn look(&self) {
+        if let Some(Line(ledger)) = &self.line {
+            ledger.look();
+        }
     }
 
     /// Bytes for a larger frame of the response.

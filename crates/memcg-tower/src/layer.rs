@@ -132,8 +132,16 @@ impl<C> AdmissionLayer<C> {
     /// sent. It waits for at most the patience, and is then answered with 413, 429 or 503 in place
     /// of the handler's answer. In a response of unknown length a larger frame is charged when it
     /// comes, and waits as long. Where there is no room the body fails: the client has the head and
-    /// sees its connection or stream end early. A frame above 8 KiB keeps what the request holds
-    /// until the connection has sent it.
+    /// sees its connection or stream end early.
+    ///
+    /// Each frame above 8 KiB has its part of these bytes until the connection drops it, and what
+    /// the request holds is charged as long. A connection takes several frames before its client
+    /// takes one. So the next frame is read once there are bytes for it: frames come back, or the
+    /// response is charged more. It is charged more at once while less than half of the tenant is
+    /// in use, and else after it has waited for the patience; a client that takes nothing may have
+    /// so much on its way as its connection buffers, 400 KiB with hyper and HTTP/1. Where there is
+    /// no room the next frame waits for those before it, as long as a
+    /// [body](Self::body_timeout) may bring nothing, and then ends the response.
     pub fn response(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.response = bytes as u64)
     }

@@ -23,6 +23,7 @@ mod pace;
 mod protocol;
 mod refusal;
 mod request_body;
+mod sends;
 mod service;
 mod settings;
 mod stages;

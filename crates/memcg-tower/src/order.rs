@@ -12,13 +12,13 @@ use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope, OnFull};
 use tower_service::Service;
 
 use crate::account::{Account, AdmittedRequest, Expected};
-use crate::body::SMALL;
 use crate::figures::Wait;
 use crate::hold::{Alone, Hold};
 use crate::ledger::{Ledger, Promise, Turn};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
+use crate::sends::SMALL;
 use crate::settings::{RequestWeight, Settings, Weight};
 use crate::stages::Running;
 use crate::upgrade::Upgrade;

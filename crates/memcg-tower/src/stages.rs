@@ -10,11 +10,12 @@ use http_body::Body;
 use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 
-use crate::body::{ResponseBody, SMALL, Sends};
+use crate::body::ResponseBody;
 use crate::hold::Hold;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::request_body::Refused;
+use crate::sends::{SMALL, Sends};
 use crate::settings::Settings;
 
 pin_project! {
