@@ -134,7 +134,8 @@ fn cut_off<B>(
     refused: ChargeError,
 ) -> BodyError {
     if let Some(sends) = sends.take() {
-        sends.hold.settings().counts.refuses(RefusalKind::CutOff);
+        let settings = sends.hold.settings();
+        settings.refuses(RefusalKind::CutOff, &refused);
     }
     inner.set(None);
     BodyError::Refused(refused)

@@ -49,7 +49,8 @@ pub(crate) struct Ledger {
 
 #[derive(Default)]
 struct State {
-    promised: u64,
+    /// The heads of requests say any number: the sum of what they say has no bound of 64 bits.
+    promised: u128,
     /// By their tickets, which are in order. A waker is there once its request was polled in line.
     /// It is foreign code, so a lock clones no more than the pointer.
     line: BTreeMap<u64, Option<Arc<Waker>>>,
@@ -109,10 +110,17 @@ impl Ledger {
 
     /// `Ok` if so much more fits beside what is promised, with what the tenant uses. `Err`: so much
     /// is missing.
-    fn fits(&self, promised: u64, bytes: u64) -> Result<(), u64> {
+    fn fits(&self, promised: u128, bytes: u64) -> Result<(), u64> {
         let max = self.tenant.effective_max();
-        let wanted = promised.saturating_add(bytes);
-        let above = |usage: u64| usage.saturating_add(wanted).saturating_sub(max);
+        if max == u64::MAX {
+            // It has none.
+            return Ok(());
+        }
+        let wanted = promised + u128::from(bytes);
+        let above = |usage: u64| {
+            let above = (u128::from(usage) + wanted).saturating_sub(u128::from(max));
+            u64::try_from(above).unwrap_or(u64::MAX)
+        };
         let usage = self.tenant.usage();
         if above(usage) == 0 {
             return Ok(());
@@ -132,7 +140,7 @@ impl Ledger {
     pub(crate) fn promise(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
         (state.line.is_empty() && self.fits(state.promised, bytes).is_ok()).then(|| {
-            state.promised += bytes;
+            state.promised += u128::from(bytes);
             Promise {
                 ledger: Arc::clone(self),
                 bytes,
@@ -163,7 +171,7 @@ impl Ledger {
     pub(crate) fn promise_beyond(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
         self.fits(state.promised, bytes).is_ok().then(|| {
-            state.promised += bytes;
+            state.promised += u128::from(bytes);
             Promise {
                 ledger: Arc::clone(self),
                 bytes,
@@ -173,7 +181,7 @@ impl Ledger {
 
     /// Why there is no room, as a refusal of a charge says it.
     pub(crate) fn refuses(&self, group: &Group, bytes: u64) -> String {
-        let promised = self.state().promised;
+        let promised = shown(self.state().promised);
         self.refusal(group, bytes, promised)
     }
 
@@ -210,7 +218,7 @@ impl Ledger {
     fn give_back(&self, bytes: u64) {
         let first = {
             let mut state = self.state();
-            state.promised -= bytes;
+            state.promised -= u128::from(bytes);
             state.first()
         };
         if let Some(first) = first {
@@ -257,7 +265,7 @@ impl Promise {
     pub(crate) fn is_charged(&mut self, bytes: u64) {
         let bytes = self.bytes.min(bytes);
         self.bytes -= bytes;
-        self.ledger.state().promised -= bytes;
+        self.ledger.state().promised -= u128::from(bytes);
     }
 
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
@@ -359,15 +367,15 @@ impl Turn {
             };
             if let Err(missing) = fits {
                 let before = state.line.insert(self.ticket, waker);
-                let is_usage =
-                    state.promised.saturating_add(self.bytes) <= self.ledger.tenant.effective_max();
+                let wanted = state.promised + u128::from(self.bytes);
+                let is_usage = wanted <= u128::from(self.ledger.tenant.effective_max());
                 (
                     Err((is_usage.then_some(missing), is_first)),
                     None,
                     before.flatten(),
                 )
             } else {
-                state.promised += self.bytes;
+                state.promised += u128::from(self.bytes);
                 state.line.remove(&self.ticket);
                 IN_LINE.fetch_sub(1, Ordering::Relaxed);
                 (Ok(()), state.first(), None)
@@ -449,10 +457,15 @@ impl PromisedBytes {
         };
         let state = ledger.state();
         PromisedBytes {
-            bytes: state.promised,
+            bytes: shown(state.promised),
             waiting: state.line.len(),
         }
     }
+}
+
+/// What is promised, as figures have it.
+fn shown(promised: u128) -> u64 {
+    u64::try_from(promised).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Ledger {

@@ -10,6 +10,8 @@ mod account;
 mod answer;
 mod body;
 mod clock;
+#[cfg(feature = "axum")]
+mod extract;
 mod figures;
 mod frame;
 mod future;
@@ -17,6 +19,7 @@ mod grpc;
 mod hold;
 mod layer;
 mod ledger;
+mod log;
 mod meter;
 mod order;
 mod pace;
@@ -32,8 +35,10 @@ mod verdict;
 
 pub use account::AdmittedRequest;
 pub use body::ResponseBody;
+#[cfg(feature = "axum")]
+pub use extract::NotAdmittedError;
 pub use figures::{AdmissionFigures, RefusalKind, WaitTimes};
-pub use frame::BodyError;
+pub use frame::{BodyError, OutgrownError};
 pub use future::ResponseFuture;
 pub use layer::AdmissionLayer;
 pub use ledger::PromisedBytes;

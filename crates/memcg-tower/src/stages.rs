@@ -120,7 +120,7 @@ impl<F, R> Running<F, R> {
                 Err(_) => hold.failed(),
             };
         let answered = match failed {
-            Some(failed) => Ok(failed.into_response(hold.protocol())),
+            Some(failed) => Ok(failed.into_response(hold.protocol(), hold.settings())),
             None => answered.map(|response| response.map(ResponseBody::uncharged)),
         };
         *running.hold = None;
@@ -161,8 +161,8 @@ fn poll_waiting<R>(
             let total = hold.bytes().saturating_add(waiting.lacks);
             let refusal =
                 Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience()).of_response();
-            hold.settings().counts.refuses(refusal.kind);
-            let response = refusal.into_response(hold.protocol());
+            hold.settings().refuses(refusal.kind, &refusal);
+            let response = refusal.into_response(hold.protocol(), hold.settings());
             hold.group().run(|| *waits = None);
             *held = None;
             Poll::Ready(response)
@@ -182,8 +182,8 @@ pin_project! {
 
 impl<B: Body, R> Refusing<B, R> {
     pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Arc<Settings>) -> Self {
-        settings.counts.refuses(refusal.kind);
-        let response = Some(refusal.into_response(Protocol::of(request.headers())));
+        settings.refuses(refusal.kind, &refusal);
+        let response = Some(refusal.into_response(Protocol::of(request.headers()), settings));
         Refusing {
             drains: Refused::of(request, settings.drain),
             response,

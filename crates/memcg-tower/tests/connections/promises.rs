@@ -59,7 +59,8 @@ impl Service {
         let layer = set(layer
             .overhead(1 << 10)
             .response(1 << 10)
-            .patience(Duration::from_millis(300)));
+            .patience(Duration::from_millis(300))
+            .answer(crate::server::text_for_operators));
         let figures = layer.figures();
         let app = Router::new()
             .route(
