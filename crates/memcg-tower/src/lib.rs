@@ -10,6 +10,8 @@ mod account;
 mod answer;
 mod body;
 mod clock;
+#[cfg(feature = "tokio")]
+mod connection;
 #[cfg(feature = "axum")]
 mod extract;
 mod figures;
@@ -35,6 +37,10 @@ mod verdict;
 
 pub use account::AdmittedRequest;
 pub use body::ResponseBody;
+#[cfg(feature = "axum")]
+pub use connection::PacedListener;
+#[cfg(feature = "tokio")]
+pub use connection::{ConnectionPace, NotTakenError, PacedConnection};
 #[cfg(feature = "axum")]
 pub use extract::NotAdmittedError;
 pub use figures::{AdmissionFigures, RefusalKind, WaitTimes};
