@@ -11,8 +11,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use memcg::{Limit, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Refusal};
+use memcg_tower::{AdmissionLayer, ConnectionPace, Refusal};
 use tokio::net::TcpListener;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -34,6 +35,10 @@ async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::tran
         let tenant = name.and_then(|name| budget.root().child(name));
         tenant.ok_or_else(|| Refusal::new(http::StatusCode::FORBIDDEN, "no such tenant"))
     });
+    // A client that takes nothing of its answer is ended, and what that holds comes back.
+    let pace = ConnectionPace::new();
+    let connections = TcpListenerStream::new(listener)
+        .map(move |accepted| accepted.map(|stream| pace.connection(stream)));
     let (_reporter, health) = tonic_health::server::health_reporter();
     Server::builder()
         // A call that waits does not read: the window of the connection has room for all streams.
@@ -43,10 +48,15 @@ async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::tran
         .layer(
             admission
                 .unknown_body(64 << 10)
-                .patience(Duration::from_millis(20)),
+                .patience(Duration::from_millis(20))
+                .answer(|refusal| {
+                    // The client reads a sentence that tells nothing of other tenants.
+                    println!("log: {refusal}");
+                    refusal.to_response()
+                }),
         )
         .add_service(health)
-        .serve_with_incoming(TcpListenerStream::new(listener))
+        .serve_with_incoming(connections)
         .await
 }
 // ANCHOR_END: serve
@@ -72,7 +82,7 @@ fn print_refusal(tenant: &str, status: &Status) {
         .map(|failure| &failure.violations[..])
         .unwrap_or_default()
     {
-        println!("  full: {}", violation.subject);
+        println!("  short: the {}", violation.subject);
     }
 }
 // ANCHOR_END: refused

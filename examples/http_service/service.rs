@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use memcg::Group;
-use memcg_tower::{Admission, AdmissionLayer};
+use memcg_tower::{Admission, AdmissionLayer, ConnectionPace};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -42,7 +42,8 @@ async fn value(
                 .insert("x-hit", if hit { "1" } else { "0" }.parse().expect("ASCII"));
             response
         }
-        Err(refused) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
+        // The text names groups, which is for no client.
+        Err(_) => (StatusCode::TOO_MANY_REQUESTS, "no room for the value").into_response(),
     }
 }
 
@@ -128,6 +129,8 @@ where
         + 'static,
     B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
 {
+    // A client that takes nothing of its answer is ended, and what that holds comes back.
+    let pace = ConnectionPace::new();
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -146,7 +149,7 @@ where
             let mut http = hyper::server::conn::http1::Builder::new();
             // A client that goes is an error of its connection.
             http.max_buf_size(BUFFER)
-                .serve_connection(TokioIo::new(stream), service)
+                .serve_connection(TokioIo::new(pace.connection(stream)), service)
                 .await
                 .ok();
             drop(charge);

@@ -20,7 +20,7 @@ use axum::http::{Request, StatusCode};
 use axum::routing::put;
 use http_body_util::BodyExt;
 use memcg::{Bytes, Limit, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Refusal};
+use memcg_tower::{AdmissionLayer, ConnectionPace, Refusal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -53,9 +53,18 @@ fn app(state: App) -> Router {
                 .overhead(PART + (16 << 10)) // charged before the handler runs
                 .body_window(WINDOW) // the handler passes on what it reads
                 .response(1 << 10)
-                .patience(Duration::from_millis(100)),
+                .patience(Duration::from_millis(100))
+                .answer(|refusal| {
+                    println!("log: {refusal}"); // the client reads nothing of other tenants
+                    refusal.to_response()
+                }),
         )
         .with_state(state) // the groups are online as long as the router is there
+}
+
+/// Ends connections whose clients do not take their answers, so that these come back.
+async fn serve(listener: TcpListener, app: Router) -> io::Result<()> {
+    axum::serve(ConnectionPace::new().listener(listener), app).await
 }
 // ANCHOR_END: app
 
@@ -197,7 +206,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let server = tokio::spawn(serve(listener, app));
     clients(address, &budget).await?;
     server.abort();
 

@@ -132,8 +132,14 @@ impl Service {
                     .group
                     .as_ref()
                     .and_then(GroupLimiter::last_refusal);
-                let why =
-                    refusal.map_or_else(|| trap.root_cause().to_string(), ToString::to_string);
+                // The refusal names groups, which is for the operator.
+                let why = match refusal {
+                    Some(refusal) => {
+                        eprintln!("{refusal}");
+                        "there is no room for the guest's memory".to_string()
+                    }
+                    None => trap.root_cause().to_string(),
+                };
                 Err((StatusCode::INSUFFICIENT_STORAGE, why))
             }
         }

@@ -22,6 +22,7 @@ use crate::pressure::throttle;
 use crate::pressure::victims::is_cancelled;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
+use crate::units::{Bytes, IntoBytes};
 
 /// Time until a task asks again whose memory is about to come from others.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
@@ -172,6 +173,8 @@ pub struct CheckpointFuture {
     pause: Option<Pause>,
     /// `None`: nothing is wrong, or the future has returned its result.
     group: Option<Group>,
+    /// The bytes whose delay it takes; `None`: those of any checkpoint.
+    delayed_as: Option<u64>,
 }
 
 /// A task that does not go on yet.
@@ -192,15 +195,51 @@ impl CheckpointFuture {
         CheckpointFuture {
             pause: None,
             group: header.filter(|&header| is_alert(header)).map(asked),
+            delayed_as: None,
         }
+    }
+
+    /// Takes the delay above a [high](crate::Limits::high) of so many bytes, in the place of 256
+    /// KiB: for a task that has charged them without their delay, as with
+    /// [`OnFull::Now`](crate::OnFull::Now), and pays that of many charges at once.
+    ///
+    /// ```
+    /// use memcg::{Group, Limits, OnFull, Runtime};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let upload = runtime.root().create("upload", Limits::new().high(1_000_000))?;
+    /// let read = upload.charge_with(1_200_000, OnFull::Now)?;
+    /// let begun = Instant::now();
+    /// upload.run(Group::checkpoint_async).delayed_as(200).await?; // 10 ms or less are left out
+    /// assert!(begun.elapsed() < Duration::from_secs(1));
+    /// # drop(read);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delayed_as(mut self, bytes: impl IntoBytes) -> CheckpointFuture {
+        let Bytes(bytes) = bytes.into_bytes();
+        self.delayed_as = Some(bytes);
+        self
     }
 
     /// Asks, and says for how long the task has to pause; `until` is when to give up what others
     /// are about to give.
-    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Option<Pause>, ChargeError> {
+    fn ask(
+        group: &Group,
+        delayed_as: Option<u64>,
+        until: Instant,
+        waker: &Waker,
+    ) -> Result<Option<Pause>, ChargeError> {
         let counter = group.first();
         let failure = match check(counter, WaitFor::Nothing) {
-            Ok(bytes) => return Ok(Delayed::begin(counter, bytes, None, waker).map(Pause::Delay)),
+            Ok(0) => return Ok(None),
+            Ok(bytes) => {
+                let bytes = delayed_as.unwrap_or(bytes);
+                return Ok(Delayed::begin(counter, bytes, None, waker).map(Pause::Delay));
+            }
             Err(failure) => failure,
         };
         let level = match &failure {
@@ -226,6 +265,7 @@ impl CheckpointFuture {
     fn poll_asked(
         pause: &mut Option<Pause>,
         group: &Group,
+        delayed_as: Option<u64>,
         waker: &Waker,
     ) -> Poll<Result<(), ChargeError>> {
         let until = match pause {
@@ -242,7 +282,7 @@ impl CheckpointFuture {
             Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,
             Some(_) => return Poll::Pending,
         };
-        match CheckpointFuture::ask(group, until, waker) {
+        match CheckpointFuture::ask(group, delayed_as, until, waker) {
             Ok(Some(next)) => {
                 *pause = Some(next);
                 Poll::Pending
@@ -260,11 +300,12 @@ impl Future for CheckpointFuture {
         let CheckpointFuture {
             pause,
             group: Some(group),
+            delayed_as,
         } = &mut *self
         else {
             return Poll::Ready(Ok(()));
         };
-        let polled = CheckpointFuture::poll_asked(pause, group, context.waker());
+        let polled = CheckpointFuture::poll_asked(pause, group, *delayed_as, context.waker());
         if polled.is_ready() {
             self.pause = None;
             self.group = None;

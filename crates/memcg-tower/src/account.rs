@@ -14,7 +14,7 @@ use bytes::Buf;
 use http_body::Frame;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope, OnFull};
 
-use crate::frame::{BodyError, len};
+use crate::frame::{BodyError, OutgrownError, len};
 use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
@@ -268,11 +268,11 @@ impl Account {
                 Ok(charge) => self.add_for_request(charge, due),
                 Err(text) => {
                     self.fail(Refusal::of_outgrown(&text, &self.group));
-                    return Err(BodyError::Outgrown(text));
+                    return Err(BodyError::Outgrown(OutgrownError(text)));
                 }
             }
         } else {
-            match self.group.charge_with(Bytes(due), OnFull::IfRoom).ok() {
+            match self.charge_come(due) {
                 Some(charge) => self.add_for_request(charge, due),
                 None => {
                     let due = Due {
@@ -316,7 +316,7 @@ impl Account {
     #[cold]
     fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
         let bytes = len(&frame);
-        match self.group.charge_with(Bytes(bytes), OnFull::IfRoom).ok() {
+        match self.charge_come(bytes) {
             Some(charge) => Came::Alone(frame, charge),
             None => {
                 let due = Due {
@@ -327,6 +327,19 @@ impl Account {
                 Came::Waits(Waiting { frame, due })
             }
         }
+    }
+
+    /// Charges what has come, where there is room. Above a high its delay is left to the body, which
+    /// pays that of many frames at once.
+    #[inline]
+    fn charge_come(&self, bytes: u64) -> Option<Charge> {
+        let charged = self.group.charge_with(Bytes(bytes), OnFull::IfRoom).ok();
+        charged.or_else(|| self.charge_above_high(bytes))
+    }
+
+    #[cold]
+    fn charge_above_high(&self, bytes: u64) -> Option<Charge> {
+        self.group.charge_with(Bytes(bytes), OnFull::Now).ok()
     }
 
     fn waits_for(&self, bytes: u64) -> ChargeFuture {
@@ -389,11 +402,24 @@ impl Account {
         };
         if let Some(given_back) = given_back {
             drop(given_back);
-            if let Some(Line(ledger)) = &self.line {
-                ledger.look();
-            }
+            self.look();
         }
         Ok(has)
+    }
+
+    /// Takes out what the response has.
+    pub(crate) fn takes_for_response(&self, bytes: u64) -> Option<Charge> {
+        let mut state = self.state();
+        state.response = 0;
+        let bytes = state.charge.bytes().min(bytes);
+        state.charge.split(Bytes(bytes)).ok()
+    }
+
+    /// Something was given back.
+    pub(crate) fn look(&self) {
+        if let Some(Line(ledger)) = &self.line {
+            ledger.look();
+        }
     }
 
     /// Bytes for a larger frame of the response.
@@ -417,7 +443,7 @@ impl Account {
 
     /// The body has failed. It is counted here: after the answer no other place sees it.
     pub(crate) fn fail(&self, refusal: Refusal) {
-        self.settings.counts.refuses(refusal.kind);
+        self.settings.refuses(refusal.kind, &refusal);
         // The old value is dropped without the lock.
         let before = self.state().failed.replace(Box::new(refusal));
         drop(before);
@@ -442,19 +468,27 @@ impl Account {
 /// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what
 /// the request holds.
 ///
-/// With axum, `Extension<AdmittedRequest>` extracts it. It is there for a request that asks for an
-/// upgrade or has a packed body, and for each where [`admitted`](crate::AdmissionLayer::admitted)
-/// or [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection
-/// keeps the overhead of its request by [itself](crate::KeptConnection). Its task needs this for
-/// the group that its messages are charged to.
+/// It is there where [`admitted`](crate::AdmissionLayer::admitted) or
+/// [`request_groups`](crate::AdmissionLayer::request_groups) is set, and for a request that asks
+/// for an upgrade or has a packed body. With the feature `axum` it is an extractor, whose error
+/// says what is missing. An upgraded connection keeps the overhead of its request by
+/// [itself](crate::KeptConnection). Its task needs this for the group that its messages are charged
+/// to.
 ///
 /// ```
-/// use axum::Extension;
-/// use memcg_tower::AdmittedRequest;
+/// use axum::{Router, routing::get};
+/// use memcg_tower::{AdmissionLayer, AdmittedRequest};
+/// # use memcg::Runtime;
 ///
-/// async fn handler(Extension(admitted): Extension<AdmittedRequest>) -> String {
-///     format!("charged to {}", admitted.group().path())
+/// async fn handler(admitted: AdmittedRequest) -> String {
+///     format!("{} bytes are reserved", admitted.reserved())
 /// }
+///
+/// # let root = Runtime::builder().max(1 << 30).build()?.root();
+/// let layer = AdmissionLayer::new(move |_: &http::Request<_>| Some(root.clone()));
+/// let app: Router = Router::new().route("/", get(handler)).layer(layer.admitted());
+/// # drop(app);
+/// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone)]
 pub struct AdmittedRequest(pub(crate) Arc<Account>);

@@ -1,5 +1,6 @@
 //! The answer that a refusal becomes.
 
+use bytes::Bytes;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 
@@ -7,13 +8,20 @@ use crate::body::ResponseBody;
 use crate::grpc;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
+
+/// What a service says itself in the place of the layer.
+pub(crate) type Answers = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
 impl Refusal {
-    pub(crate) fn into_response<B>(self, protocol: Protocol) -> Response<ResponseBody<B>> {
-        if let Protocol::Grpc = protocol {
-            return grpc::response(&self);
+    /// Returns the answer of the layer, by the protocol of the request: the
+    /// [sentence](Self::sentence) with its status and `Retry-After`, and for gRPC the trailers of
+    /// its code.
+    pub fn to_response(&self) -> Response<Bytes> {
+        if let Some(content_type) = self.protocol.grpc_type() {
+            return grpc::response(self, content_type);
         }
-        let mut response = Response::new(ResponseBody::text(self.text));
+        let mut response = Response::new(Bytes::copy_from_slice(self.sentence().as_bytes()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(
@@ -24,5 +32,19 @@ impl Refusal {
             headers.insert(RETRY_AFTER, HeaderValue::from(time.as_secs()));
         }
         response
+    }
+
+    /// The answer that the client gets.
+    pub(crate) fn into_response<B>(
+        mut self,
+        protocol: Protocol,
+        settings: &Settings,
+    ) -> Response<ResponseBody<B>> {
+        self.protocol = protocol;
+        let response = match &settings.answers {
+            Some(answers) => answers(&self),
+            None => self.to_response(),
+        };
+        response.map(ResponseBody::text)
     }
 }

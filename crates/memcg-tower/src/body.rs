@@ -3,18 +3,16 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Charge, ChargeError, ChargeFuture, OnFull};
+use memcg::ChargeError;
 use pin_project_lite::pin_project;
 
-use crate::account::Account;
 use crate::figures::RefusalKind;
 use crate::frame::{BodyError, len};
-use crate::hold::Hold;
+use crate::sends::{SMALL, Sends};
 
 pin_project! {
     /// The body of a response: the inner service's, or the text of a refusal.
@@ -24,32 +22,6 @@ pin_project! {
         // Of a refusal.
         text: Bytes,
         sends: Option<Sends>,
-    }
-}
-
-/// All that the response holds until its body has ended.
-pub(crate) struct Sends {
-    hold: Hold,
-    /// Of that: for the response.
-    reserved: u64,
-    /// A frame that is larger than what is reserved, and the charge that it waits for.
-    waits: Option<Box<(ChargeFuture, Frame<Bytes>)>>,
-}
-
-/// Frames of at most so many bytes are what a connection buffers anyway.
-pub(crate) const SMALL: u64 = 8 << 10;
-
-/// A larger frame on its way. The connection takes it whole, and the body may end before it is
-/// sent.
-struct Sent {
-    data: Bytes,
-    /// Below the data, whose memory is freed first.
-    _account: Arc<Account>,
-}
-
-impl AsRef<[u8]> for Sent {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
     }
 }
 
@@ -76,88 +48,6 @@ impl<B> ResponseBody<B> {
     }
 }
 
-impl Sends {
-    /// Of a response that has so many bytes of what the request holds.
-    #[inline]
-    pub(crate) fn new(hold: Hold, reserved: u64) -> Sends {
-        Sends {
-            hold,
-            reserved,
-            waits: None,
-        }
-    }
-
-    /// The frame that waits, once it is charged. `Ok(None)`: none does.
-    fn poll_waiting(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Frame<Bytes>>, ChargeError>> {
-        let Some((charge, _)) = self.waits.as_deref_mut() else {
-            return Poll::Ready(Ok(None));
-        };
-        let charged = ready!(Pin::new(charge).poll(context));
-        let frame = self.waits.take().map(|waits| waits.1);
-        Poll::Ready(charged.map(|charge| {
-            self.add(charge);
-            frame
-        }))
-    }
-
-    fn add(&mut self, charge: Charge) {
-        self.reserved += charge.bytes();
-        self.hold.add(charge);
-    }
-}
-
-/// Charges what the frame lacks, or keeps the frame until that is charged.
-#[inline]
-fn hand_on(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-    match sends {
-        Some(sent) if len(&frame) > SMALL.min(sent.reserved) => hand_on_large(sends, frame),
-        _ => Some(frame),
-    }
-}
-
-#[cold]
-fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-    let Some(sent) = sends.as_mut() else {
-        return Some(frame);
-    };
-    let lacks = len(&frame).saturating_sub(sent.reserved);
-    if lacks > 0 {
-        let group = sent.hold.group();
-        match group.charge_with(memcg::Bytes(lacks), OnFull::IfRoom).ok() {
-            Some(charge) => sent.add(charge),
-            None => {
-                let charge = group
-                    .charge_async(memcg::Bytes(lacks))
-                    .timeout(sent.hold.patience());
-                sent.waits = Some(Box::new((charge, frame)));
-                return None;
-            }
-        }
-    }
-    Some(keep(sends, frame))
-}
-
-/// A large frame keeps what the request holds until the connection has sent it.
-fn keep(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Frame<Bytes> {
-    if len(&frame) <= SMALL {
-        return frame;
-    }
-    let Some(sent) = sends.take() else {
-        return frame;
-    };
-    let (hold, account) = sent.hold.share();
-    *sends = Some(Sends { hold, ..sent });
-    frame.map_data(|data| {
-        Bytes::from_owner(Sent {
-            data,
-            _account: account,
-        })
-    })
-}
-
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B>
 where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -174,41 +64,43 @@ where
             let text = std::mem::take(body.text);
             return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
         };
-        loop {
-            // Only then: the answer is large, and each frame would move it.
-            if let Some(sends) = body.sends.as_mut().filter(|sends| sends.waits.is_some()) {
-                match ready!(sends.poll_waiting(context)) {
-                    Ok(None) => {}
-                    Ok(Some(frame)) => return Poll::Ready(Some(Ok(keep(body.sends, frame)))),
-                    Err(refusal) => {
-                        if let Some(sends) = body.sends.take() {
-                            sends.hold.settings().counts.refuses(RefusalKind::CutOff);
-                        }
-                        body.inner.set(None);
-                        return Poll::Ready(Some(Err(BodyError::Refused(refusal))));
-                    }
-                }
-            }
-            let frame = match ready!(inner.as_mut().poll_frame(context)) {
-                Some(Ok(frame)) => frame,
-                ended => {
-                    *body.sends = None;
-                    return Poll::Ready(
-                        ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))),
-                    );
-                }
+        // Out of line: the answer is large, and each frame would move it.
+        if body.sends.as_ref().is_some_and(Sends::has_large) {
+            // Nothing has to come back before the end is read.
+            let most = if inner.is_end_stream() {
+                0
+            } else {
+                inner.size_hint().upper().unwrap_or(u64::MAX)
             };
-            if let Some(frame) = hand_on(body.sends, frame) {
-                return Poll::Ready(Some(Ok(frame)));
+            match ready!(Sends::poll_waiting(body.sends, most, context)) {
+                Ok(None) => {}
+                Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Err(refused) => {
+                    return Poll::Ready(Some(Err(cut_off(body.sends, body.inner, refused))));
+                }
             }
+        }
+        let frame = match ready!(inner.as_mut().poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            ended => {
+                *body.sends = None;
+                return Poll::Ready(
+                    ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))),
+                );
+            }
+        };
+        match body.sends {
+            Some(sends) if len(&frame) > SMALL.min(sends.reserved()) => {}
+            _ => return Poll::Ready(Some(Ok(frame))),
+        }
+        match ready!(Sends::hand_on_large(body.sends, frame, context)) {
+            Ok(frame) => Poll::Ready(frame.map(Ok)),
+            Err(refused) => Poll::Ready(Some(Err(cut_off(body.sends, body.inner, refused)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        let waits = self
-            .sends
-            .as_ref()
-            .is_some_and(|sends| sends.waits.is_some());
+        let waits = self.sends.as_ref().and_then(Sends::waiting).is_some();
         !waits
             && self
                 .inner
@@ -217,27 +109,36 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (
-            &self.inner,
-            self.sends.as_ref().and_then(|sends| sends.waits.as_deref()),
-        ) {
+        match (&self.inner, self.sends.as_ref().and_then(Sends::waiting)) {
             (None, _) => SizeHint::with_exact(self.text.len() as u64),
             (Some(inner), None) => inner.size_hint(),
-            (Some(inner), Some((_, frame))) => with_frame(inner.size_hint(), frame),
+            (Some(inner), Some(frame)) => with_frame(inner.size_hint(), frame),
         }
     }
 }
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = self
-            .sends
-            .as_ref()
-            .is_some_and(|sends| sends.waits.is_some());
+        let waits = self.sends.as_ref().and_then(Sends::waiting).is_some();
         f.debug_struct("ResponseBody")
             .field("waits", &waits)
             .finish_non_exhaustive()
     }
+}
+
+/// There is no room for a frame, and the head was sent.
+#[cold]
+fn cut_off<B>(
+    sends: &mut Option<Sends>,
+    mut inner: Pin<&mut Option<B>>,
+    refused: ChargeError,
+) -> BodyError {
+    if let Some(sends) = sends.take() {
+        let settings = sends.hold.settings();
+        settings.refuses(RefusalKind::CutOff, &refused);
+    }
+    inner.set(None);
+    BodyError::Refused(refused)
 }
 
 /// The size hint of the rest of a body, with a frame that waits.

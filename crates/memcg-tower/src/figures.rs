@@ -67,6 +67,45 @@ impl RefusalKind {
     }
 }
 
+impl RefusalKind {
+    /// Returns the sentence that a client reads. It names no group, and no bytes of one.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            RefusalKind::TooLarge => "the request is larger than what it may have at any time",
+            RefusalKind::Outgrown => {
+                "the body of the request is larger than what was announced, and there is no room for more"
+            }
+            RefusalKind::ResponseTooLarge => {
+                "the response is larger than what it may have at any time"
+            }
+            RefusalKind::TenantFull => "too much is under way for this tenant: try again later",
+            RefusalKind::AboveFull | RefusalKind::NoGroup => {
+                "the service has no room for the request: try again later"
+            }
+            RefusalKind::Offline => "the service does not take requests of this tenant now",
+            RefusalKind::TooSlow => "the body of the request comes too slowly",
+            RefusalKind::Classifier => "the request is not admitted",
+            RefusalKind::Shed => "the service is short of memory: try again later",
+            RefusalKind::CutOff => "there was no room for the rest of the response",
+        }
+    }
+
+    /// Who is short of what, as gRPC's `QuotaFailure` says it to a stranger; `None`: no quota is.
+    pub(crate) const fn subject(self) -> Option<&'static str> {
+        match self {
+            RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::TenantFull => {
+                Some("tenant")
+            }
+            RefusalKind::ResponseTooLarge => Some("tenant"),
+            RefusalKind::AboveFull | RefusalKind::NoGroup | RefusalKind::Shed => Some("service"),
+            RefusalKind::Offline
+            | RefusalKind::TooSlow
+            | RefusalKind::Classifier
+            | RefusalKind::CutOff => None,
+        }
+    }
+}
+
 /// The bounds of the buckets, in milliseconds. The last bucket has none.
 const BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000];
 

@@ -9,17 +9,20 @@ use memcg::ChargeError;
 use crate::pace::TooSlowError;
 
 /// Why a body ended before its end.
+///
+/// Its text names no group: a handler may hand it on to its client. The
+/// [source](std::error::Error::source) is for operators, and names the group that was full.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
     /// The body of a request has outgrown what it had promised, and there is no room for more. The
     /// layer answers 413, whatever the handler answers.
-    #[error("the body is larger than what was promised for it: {0}")]
-    Outgrown(String),
+    #[error("the body is larger than what was promised for it")]
+    Outgrown(#[source] OutgrownError),
     /// There was no room for a frame within the patience. Or the group of a request is above its
     /// max by force, or was cancelled. For the body of a request the layer then answers 429 or 503,
     /// whatever the handler answers.
-    #[error("there is no room for the body: {0}")]
+    #[error("there is no room for the body")]
     Refused(#[source] ChargeError),
     /// The client has sent nothing for the [time](crate::AdmissionLayer::body_timeout) that a body
     /// has, or less than the [least rate](crate::AdmissionLayer::least_rate). The layer answers
@@ -30,6 +33,12 @@ pub enum BodyError {
     #[error("{0}")]
     Inner(#[source] Box<dyn Error + Send + Sync>),
 }
+
+/// Why there was no room for what a body has brought beyond its promise: the text of a refused
+/// charge, for operators.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OutgrownError(pub(crate) String);
 
 /// The bytes of a frame's data.
 pub(crate) fn len<D: Buf>(frame: &Frame<D>) -> u64 {

@@ -272,33 +272,40 @@ where
             }
             Err(refusal) => Err(refusal),
         };
-        let refusal = match order {
-            Ok(order) if settings.patience.is_zero() => match order.charge_at_once() {
-                Ok(charged) => {
-                    let charged = Some(charged);
-                    let order = Some(order);
-                    return Stage::Readies {
-                        charged: Box::new(Charged {
-                            charged,
-                            inner,
-                            request,
-                            order,
-                            settings,
-                        }),
+        let charged = match order {
+            Ok(order) => match order.charge_if_room() {
+                Ok(charged) => Ok((order, charged)),
+                Err(lacks) if settings.patience.is_zero() => {
+                    let charged = order.charge_now(lacks);
+                    charged.map(|charged| (order, charged))
+                }
+                Err(lacks) => {
+                    let line = Line::new(&order, lacks, &settings);
+                    let called = Called {
+                        inner,
+                        request,
+                        order,
+                        settings,
+                    };
+                    return Stage::Waits {
+                        waiting: Box::new(Waiting { line, called }),
                     };
                 }
-                Err(refusal) => refusal,
             },
-            Ok(order) => {
-                let line = Line::of(&order, &settings);
-                let called = Called {
-                    inner,
-                    request,
-                    order,
-                    settings,
-                };
-                return Stage::Waits {
-                    waiting: Box::new(Waiting { line, called }),
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = match charged {
+            Ok((order, charged)) => {
+                let charged = Some(charged);
+                let order = Some(order);
+                return Stage::Readies {
+                    charged: Box::new(Charged {
+                        charged,
+                        inner,
+                        request,
+                        order,
+                        settings,
+                    }),
                 };
             }
             Err(refusal) => refusal,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::body::ResponseBody;
 use crate::refusal::Refusal;
 
 const UNKNOWN: u8 = 2;
@@ -38,17 +38,17 @@ fn code(refusal: &Refusal) -> u8 {
 /// The characters that the text of a status encodes: all but printable ASCII, and the percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
+pub(crate) fn response(refusal: &Refusal, content_type: &'static str) -> Response<Bytes> {
     let code = code(refusal);
-    let mut response = Response::new(ResponseBody::text(""));
+    let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
     let details = STANDARD_NO_PAD.encode(status(code, refusal));
     let values = [
         (
             "grpc-message",
-            utf8_percent_encode(&refusal.text, ENCODED).to_string(),
+            utf8_percent_encode(refusal.sentence(), ENCODED).to_string(),
         ),
         ("grpc-status-details-bin", details),
     ];
@@ -66,7 +66,7 @@ pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
 fn status(code: u8, refusal: &Refusal) -> Vec<u8> {
     let mut status = Vec::new();
     number(&mut status, 1, u64::from(code));
-    bytes(&mut status, 2, refusal.text.as_bytes());
+    bytes(&mut status, 2, refusal.sentence().as_bytes());
     if let Some(time) = refusal.retry_after {
         any(
             &mut status,
@@ -74,11 +74,11 @@ fn status(code: u8, refusal: &Refusal) -> Vec<u8> {
             &retry_info(time),
         );
     }
-    if let Some(group) = &refusal.group {
+    if let Some(subject) = refusal.kind.subject() {
         any(
             &mut status,
             "type.googleapis.com/google.rpc.QuotaFailure",
-            &quota_failure(group, &refusal.text),
+            &quota_failure(subject, refusal.sentence()),
         );
     }
     status
@@ -105,10 +105,10 @@ fn retry_info(time: Duration) -> Vec<u8> {
 }
 
 /// `repeated Violation violations = 1`, of `string subject = 1; string description = 2`.
-fn quota_failure(group: &str, text: &str) -> Vec<u8> {
+fn quota_failure(subject: &str, text: &str) -> Vec<u8> {
     let mut failure = Vec::new();
     let mut violation = Vec::new();
-    bytes(&mut violation, 1, group.as_bytes());
+    bytes(&mut violation, 1, subject.as_bytes());
     bytes(&mut violation, 2, text.as_bytes());
     bytes(&mut failure, 1, &violation);
     failure

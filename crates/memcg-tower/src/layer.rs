@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use bytes::Bytes;
+use http::{Request, Response};
 use memcg::{Limits, PressureLevel};
 use tower_layer::Layer;
 
 use crate::figures::AdmissionFigures;
+use crate::refusal::Refusal;
 use crate::service::Admission;
 use crate::settings::Settings;
 use crate::verdict::Classification;
@@ -29,9 +31,11 @@ use crate::verdict::Classification;
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
 /// | 503 Service Unavailable | a group above the tenant is full, or the tenant or such a group is [under pressure](Self::shed_from), with `Retry-After`; the tenant is offline or cancelled |
 ///
-/// Each has the refusal as its text, which names the group. A gRPC request gets
-/// `RESOURCE_EXHAUSTED` with the same text, and with the details `RetryInfo` and `QuotaFailure`;
-/// `UNAVAILABLE` for 503, and `DEADLINE_EXCEEDED` for 408.
+/// Each has a [sentence](crate::RefusalKind::sentence) as its text, which tells a client nothing
+/// of any group. The text for operators goes to the log and to [`answer`](Self::answer). A request
+/// of gRPC, or gRPC-web, gets `RESOURCE_EXHAUSTED` with the same sentence, and with the details
+/// `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` for a tenant that is offline, and
+/// `DEADLINE_EXCEEDED` for 408.
 ///
 /// `Retry-After` is at least the time that the request has waited in vain and the delay above a
 /// high, and a second. It is spread over twice that time and a second more.
@@ -69,7 +73,7 @@ impl<C> AdmissionLayer<C> {
     ///
     /// A group is no handle on its `Runtime`. When the last of those goes, as at the end of a
     /// function that returns a router, all groups go offline, and each request gets 503. So keep one
-    /// in the router's state, as above, which requests that run have, too.
+    /// in the router's state, as above, or in the classifier: each request that runs keeps it.
     ///
     /// ```
     /// use axum::body::Body;
@@ -90,12 +94,15 @@ impl<C> AdmissionLayer<C> {
     /// ```
     pub fn new<B, V>(classify: C) -> Self
     where
-        C: Fn(&Request<B>) -> V,
+        C: Fn(&Request<B>) -> V + Send + Sync + 'static,
         V: Into<Classification>,
     {
+        let classify = Arc::new(classify);
+        let mut settings = Settings::new();
+        settings.classifier = Some(Arc::clone(&classify) as _);
         AdmissionLayer {
-            classify: Arc::new(classify),
-            settings: Arc::new(Settings::new()),
+            classify,
+            settings: Arc::new(settings),
         }
     }
 
@@ -132,8 +139,16 @@ impl<C> AdmissionLayer<C> {
     /// sent. It waits for at most the patience, and is then answered with 413, 429 or 503 in place
     /// of the handler's answer. In a response of unknown length a larger frame is charged when it
     /// comes, and waits as long. Where there is no room the body fails: the client has the head and
-    /// sees its connection or stream end early. A frame above 8 KiB keeps what the request holds
-    /// until the connection has sent it.
+    /// sees its connection or stream end early.
+    ///
+    /// Each frame above 8 KiB has its part of these bytes until the connection drops it, and what
+    /// the request holds is charged as long. A connection takes several frames before its client
+    /// takes one. So the next frame is read once there are bytes for it: frames come back, or the
+    /// response is charged more. It is charged more at once while less than half of the tenant is
+    /// in use, and else after it has waited for the patience; a client that takes nothing may have
+    /// so much on its way as its connection buffers, 400 KiB with hyper and HTTP/1. Where there is
+    /// no room the next frame waits for those before it, as long as a
+    /// [body](Self::body_timeout) may bring nothing, and then ends the response.
     pub fn response(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.response = bytes as u64)
     }
@@ -211,6 +226,42 @@ impl<C> AdmissionLayer<C> {
     /// requests wait.
     pub fn figures(&self) -> AdmissionFigures {
         AdmissionFigures(Arc::clone(&self.settings.counts))
+    }
+
+    /// Sets what a refused request is answered with. Without this call it is
+    /// [`Refusal::to_response`]. The [text](Refusal) of a refusal names groups, also those of other
+    /// tenants, with their bytes: it is for operators, and for clients who may know that. `answer`
+    /// runs once for each refusal whose head is not sent yet, in a poll of the request.
+    ///
+    /// With the feature `tracing` the text is an event, too: WARN of the target
+    /// `memcg_tower::refused`, with `kind` and `left_out`. Each kind has one a second at most, and
+    /// `left_out` counts the others.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::Request;
+    /// use http::header::{CONTENT_TYPE, HeaderValue};
+    /// use memcg::Runtime;
+    /// use memcg_tower::AdmissionLayer;
+    ///
+    /// let root = Runtime::builder().max(1 << 30).build()?.root();
+    /// let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(root.clone()));
+    /// let layer = layer.answer(|refusal| {
+    ///     eprintln!("{refusal}"); // for the operator alone
+    ///     let problem = format!("{{\"title\":\"{}\"}}", refusal.kind().name());
+    ///     let mut response = refusal.to_response().map(|_| problem.into());
+    ///     let json = HeaderValue::from_static("application/problem+json");
+    ///     response.headers_mut().insert(CONTENT_TYPE, json);
+    ///     response
+    /// });
+    /// # drop(layer);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn answer<F>(self, answer: F) -> Self
+    where
+        F: Fn(&Refusal) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.with(|settings| settings.answers = Some(Arc::new(answer)))
     }
 
     /// Gives each request a group of its own below its tenant's, without a name and with these

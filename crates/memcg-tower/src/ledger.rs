@@ -11,12 +11,18 @@
 //! | a frame has come: it is charged, and its part of the promise ends | group, then ledger | the same |
 //! | a frame finds no room in a group above: it waits for that, and keeps its promise | group | the same |
 //! | a frame is more than was promised: it promises the rest before it is charged, or fails | ledger | as of the first |
-//! | the body ends: what has not come is no promise any more | ledger | the first in line looks again |
+//! | the body ends: what has not come is no promise any more | ledger | the first in line looks again, and the smallest that may pass it |
 //! | the request ends: its bytes are given back | group, then ledger | the same |
 //!
 //! **The race to avoid**: what is charged must not leave the promises before it is in the usage.
 //! Another request would find the same room, and two bodies would wait for each other's bytes
 //! half-read. Counted twice, a request finds no room for a moment, and looks again.
+//!
+//! **The line**: who waits for room is served in turn, and smaller ones may pass the first until
+//! together they have taken as many bytes as it asks for, as in the line of a group. A promise is
+//! no charge, and what it has to fit beside is the usage of a group: so the line of that group
+//! cannot serve it. One that has its promise, and lacks the bytes that it takes itself, waits in
+//! the line of the group alone.
 //!
 //! Usage also falls without the ledger, where a cache or a handler gives back. So the first in line
 //! looks again by itself, [each few milliseconds](LOOKS). No lock is held over a reclaimer or a
@@ -27,7 +33,7 @@
 //! in the usage. The list of ledgers has a mutex of its own, and the count of those in line is a
 //! hint. `tests/ledger.rs` runs it on several threads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -47,13 +53,47 @@ pub(crate) struct Ledger {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    promised: u64,
-    /// By their tickets, which are in order. A waker is there once its request was polled in line.
-    /// It is foreign code, so a lock clones no more than the pointer.
-    line: BTreeMap<u64, Option<Arc<Waker>>>,
+    /// The heads of requests say any number: the sum of what they say has no bound of 64 bits.
+    promised: u128,
+    /// By their tickets, which are in order.
+    line: BTreeMap<u64, InLine>,
+    /// The same by their bytes: the smallest may pass the first.
+    sizes: BTreeSet<(u64, u64)>,
+    /// The bytes that may still pass the first, and which one that is.
+    passes: u64,
+    passed: u64,
     next: u64,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            promised: 0,
+            line: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            passes: 0,
+            // No ticket.
+            passed: u64::MAX,
+            next: 0,
+        }
+    }
+}
+
+struct InLine {
+    bytes: u64,
+    /// It is there once its request was polled in line. It is foreign code, so a lock clones no more
+    /// than the pointer.
+    waker: Option<Arc<Waker>>,
+}
+
+/// Those that look again: the first in line, and one that may pass it.
+type Wakes = [Option<Arc<Waker>>; 2];
+
+fn wake(wakes: Wakes) {
+    for waker in wakes.into_iter().flatten() {
+        waker.wake_by_ref();
+    }
 }
 
 /// The ledgers in use.
@@ -109,10 +149,17 @@ impl Ledger {
 
     /// `Ok` if so much more fits beside what is promised, with what the tenant uses. `Err`: so much
     /// is missing.
-    fn fits(&self, promised: u64, bytes: u64) -> Result<(), u64> {
+    fn fits(&self, promised: u128, bytes: u64) -> Result<(), u64> {
         let max = self.tenant.effective_max();
-        let wanted = promised.saturating_add(bytes);
-        let above = |usage: u64| usage.saturating_add(wanted).saturating_sub(max);
+        if max == u64::MAX {
+            // It has none.
+            return Ok(());
+        }
+        let wanted = promised + u128::from(bytes);
+        let above = |usage: u64| {
+            let above = (u128::from(usage) + wanted).saturating_sub(u128::from(max));
+            u64::try_from(above).unwrap_or(u64::MAX)
+        };
         let usage = self.tenant.usage();
         if above(usage) == 0 {
             return Ok(());
@@ -128,11 +175,16 @@ impl Ledger {
         }
     }
 
-    /// A promise of so much, where it fits and none waits.
+    /// A promise of so much, where it fits and may pass those that wait.
     pub(crate) fn promise(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
-        (state.line.is_empty() && self.fits(state.promised, bytes).is_ok()).then(|| {
-            state.promised += bytes;
+        let passes = state.may_pass();
+        let goes = passes.is_none_or(|passes| bytes <= passes);
+        (goes && self.fits(state.promised, bytes).is_ok()).then(|| {
+            if passes.is_some() {
+                state.passes -= bytes;
+            }
+            state.promised += u128::from(bytes);
             Promise {
                 ledger: Arc::clone(self),
                 bytes,
@@ -145,7 +197,9 @@ impl Ledger {
             let mut state = self.state();
             let ticket = state.next;
             state.next += 1;
-            state.line.insert(ticket, None);
+            state.sizes.insert((bytes, ticket));
+            let waker = None;
+            state.line.insert(ticket, InLine { bytes, waker });
             ticket
         };
         IN_LINE.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +217,7 @@ impl Ledger {
     pub(crate) fn promise_beyond(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
         self.fits(state.promised, bytes).is_ok().then(|| {
-            state.promised += bytes;
+            state.promised += u128::from(bytes);
             Promise {
                 ledger: Arc::clone(self),
                 bytes,
@@ -173,7 +227,7 @@ impl Ledger {
 
     /// Why there is no room, as a refusal of a charge says it.
     pub(crate) fn refuses(&self, group: &Group, bytes: u64) -> String {
-        let promised = self.state().promised;
+        let promised = shown(self.state().promised);
         self.refusal(group, bytes, promised)
     }
 
@@ -199,32 +253,53 @@ impl Ledger {
         )
     }
 
-    /// Something was given back: the first in line looks again.
+    /// Something was given back: those that may go look again.
     pub(crate) fn look(&self) {
-        let first = self.state().first();
-        if let Some(first) = first {
-            first.wake_by_ref();
-        }
+        let wakes = self.state().wakes();
+        wake(wakes);
     }
 
     fn give_back(&self, bytes: u64) {
-        let first = {
+        let wakes = {
             let mut state = self.state();
-            state.promised -= bytes;
-            state.first()
+            state.promised -= u128::from(bytes);
+            state.wakes()
         };
-        if let Some(first) = first {
-            first.wake_by_ref();
-        }
+        wake(wakes);
     }
 }
 
 impl State {
-    /// The waker of the first in line, which looks again.
-    fn first(&self) -> Option<Arc<Waker>> {
-        self.line
-            .first_key_value()
-            .and_then(|(_, waker)| waker.clone())
+    /// The bytes that may pass the first in line, as at the line of a group: as many as it asks for
+    /// itself. `None`: none waits.
+    fn may_pass(&mut self) -> Option<u64> {
+        let (&first, in_line) = self.line.first_key_value()?;
+        if self.passed != first {
+            self.passed = first;
+            self.passes = in_line.bytes;
+        }
+        Some(self.passes)
+    }
+
+    /// The smallest of those that may pass the first, if one may.
+    fn passer(&mut self) -> Option<&InLine> {
+        let passes = self.may_pass()?;
+        let first = self.passed;
+        let smallest = self.sizes.iter().find(|(_, ticket)| *ticket != first);
+        let &(_, ticket) = smallest.filter(|(bytes, _)| *bytes <= passes)?;
+        self.line.get(&ticket)
+    }
+
+    fn wakes(&mut self) -> Wakes {
+        let passer = self.passer().and_then(|passer| passer.waker.clone());
+        let first = self.line.first_key_value();
+        [first.and_then(|(_, first)| first.waker.clone()), passer]
+    }
+
+    fn leaves(&mut self, ticket: u64) -> Option<InLine> {
+        let left = self.line.remove(&ticket)?;
+        self.sizes.remove(&(left.bytes, ticket));
+        Some(left)
     }
 }
 
@@ -257,7 +332,7 @@ impl Promise {
     pub(crate) fn is_charged(&mut self, bytes: u64) {
         let bytes = self.bytes.min(bytes);
         self.bytes -= bytes;
-        self.ledger.state().promised -= bytes;
+        self.ledger.state().promised -= u128::from(bytes);
     }
 
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
@@ -346,37 +421,45 @@ impl Turn {
     /// `Err`: what is missing, where reclaim could bring it; and whether it is the first in line.
     fn look(&mut self, context: Option<&mut Context<'_>>) -> Result<Promise, (Option<u64>, bool)> {
         let waker = context.map(|context| Arc::new(context.waker().clone()));
-        let (looked, next, before) = {
+        let (looked, wakes, before) = {
             let mut state = self.ledger.state();
-            let is_first = state
-                .line
-                .first_key_value()
-                .is_some_and(|(first, _)| *first == self.ticket);
-            let fits = if is_first {
+            let passes = state.may_pass().unwrap_or(0);
+            let is_first = state.passed == self.ticket;
+            let fits = if is_first || self.bytes <= passes {
                 self.ledger.fits(state.promised, self.bytes)
             } else {
                 Err(0)
             };
             if let Err(missing) = fits {
-                let before = state.line.insert(self.ticket, waker);
-                let is_usage =
-                    state.promised.saturating_add(self.bytes) <= self.ledger.tenant.effective_max();
-                (
-                    Err((is_usage.then_some(missing), is_first)),
-                    None,
-                    before.flatten(),
-                )
+                let in_line = state.line.get_mut(&self.ticket);
+                let before =
+                    in_line.and_then(|in_line| std::mem::replace(&mut in_line.waker, waker));
+                let wanted = state.promised + u128::from(self.bytes);
+                let is_usage = wanted <= u128::from(self.ledger.tenant.effective_max());
+                let promised = state.promised;
+                let passer = if is_first {
+                    state
+                        .passer()
+                        .filter(|passer| self.ledger.fits(promised, passer.bytes).is_ok())
+                } else {
+                    None
+                };
+                let passer = passer.and_then(|passer| passer.waker.clone());
+                let missing = is_usage.then_some(missing);
+                (Err((missing, is_first)), [None, passer], before)
             } else {
-                state.promised += self.bytes;
-                state.line.remove(&self.ticket);
+                state.promised += u128::from(self.bytes);
+                if !is_first {
+                    state.passes -= self.bytes;
+                }
+                let left = state.leaves(self.ticket);
                 IN_LINE.fetch_sub(1, Ordering::Relaxed);
-                (Ok(()), state.first(), None)
+                // The waker is dropped without the lock.
+                (Ok(()), state.wakes(), left.and_then(|left| left.waker))
             }
         };
         drop(before);
-        if let Some(next) = next {
-            next.wake_by_ref();
-        }
+        wake(wakes);
         looked.map(|()| Promise {
             ledger: Arc::clone(&self.ledger),
             bytes: self.bytes,
@@ -395,8 +478,7 @@ impl Turn {
             .state()
             .line
             .get(&self.ticket)
-            .cloned()
-            .flatten();
+            .and_then(|in_line| in_line.waker.clone());
         match waker {
             Some(waker) => self.look(Some(&mut Context::from_waker(&waker))).ok(),
             None => self.look(None).ok(),
@@ -406,16 +488,13 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let (left, next) = {
+        let (left, wakes) = {
             let mut state = self.ledger.state();
-            let left = state.line.remove(&self.ticket);
-            (left, state.first())
+            (state.leaves(self.ticket), state.wakes())
         };
         if left.is_some() {
             IN_LINE.fetch_sub(1, Ordering::Relaxed);
-            if let Some(next) = next {
-                next.wake_by_ref();
-            }
+            wake(wakes);
         }
     }
 }
@@ -449,10 +528,15 @@ impl PromisedBytes {
         };
         let state = ledger.state();
         PromisedBytes {
-            bytes: state.promised,
+            bytes: shown(state.promised),
             waiting: state.line.len(),
         }
     }
+}
+
+/// What is promised, as figures have it.
+fn shown(promised: u128) -> u64 {
+    u64::try_from(promised).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Ledger {

@@ -10,6 +10,10 @@ mod account;
 mod answer;
 mod body;
 mod clock;
+#[cfg(feature = "tokio")]
+mod connection;
+#[cfg(feature = "axum")]
+mod extract;
 mod figures;
 mod frame;
 mod future;
@@ -17,12 +21,14 @@ mod grpc;
 mod hold;
 mod layer;
 mod ledger;
+mod log;
 mod meter;
 mod order;
 mod pace;
 mod protocol;
 mod refusal;
 mod request_body;
+mod sends;
 mod service;
 mod settings;
 mod stages;
@@ -31,8 +37,14 @@ mod verdict;
 
 pub use account::AdmittedRequest;
 pub use body::ResponseBody;
+#[cfg(feature = "axum")]
+pub use connection::PacedListener;
+#[cfg(feature = "tokio")]
+pub use connection::{ConnectionPace, NotTakenError, PacedConnection};
+#[cfg(feature = "axum")]
+pub use extract::NotAdmittedError;
 pub use figures::{AdmissionFigures, RefusalKind, WaitTimes};
-pub use frame::BodyError;
+pub use frame::{BodyError, OutgrownError};
 pub use future::ResponseFuture;
 pub use layer::AdmissionLayer;
 pub use ledger::PromisedBytes;

@@ -12,13 +12,13 @@ use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope, OnFull};
 use tower_service::Service;
 
 use crate::account::{Account, AdmittedRequest, Expected};
-use crate::body::SMALL;
 use crate::figures::Wait;
 use crate::hold::{Alone, Hold};
 use crate::ledger::{Ledger, Promise, Turn};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
+use crate::sends::SMALL;
 use crate::settings::{RequestWeight, Settings, Weight};
 use crate::stages::Running;
 use crate::upgrade::Upgrade;
@@ -38,6 +38,14 @@ pub(crate) struct Order {
     /// The code that runs for it may reach its account: its connection may go on after the answer,
     /// with another protocol, or its body becomes another one.
     has_extension: bool,
+}
+
+/// What a request lacks that is not admitted at once.
+pub(crate) enum Lacks {
+    /// Room beside what is promised to its tenant.
+    Promise(Arc<Ledger>),
+    /// The bytes that it takes itself. It has its promise, if it makes one.
+    Bytes(Option<Promise>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,9 +136,9 @@ impl Order {
         self.own.saturating_add(self.expects)
     }
 
-    /// Charges it where there is room and none waits. `Err`: where it has to wait, or is refused.
+    /// Charges it where there is room and it may pass those that wait. `Err`: what it lacks.
     #[inline(always)]
-    pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
+    pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Lacks> {
         match self.ledger() {
             None => match self
                 .group()
@@ -138,17 +146,14 @@ impl Order {
                 .ok()
             {
                 Some(charge) => Ok((charge, None)),
-                None => Err(None),
+                None => Err(Lacks::Bytes(None)),
             },
             Some(ledger) => self.promise_and_charge(ledger),
         }
     }
 
     #[inline(never)]
-    fn promise_and_charge(
-        &self,
-        ledger: Arc<Ledger>,
-    ) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
+    fn promise_and_charge(&self, ledger: Arc<Ledger>) -> Result<(Charge, Option<Promise>), Lacks> {
         let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
         let promise = if is_never {
             None
@@ -156,7 +161,7 @@ impl Order {
             ledger.promise(self.total())
         };
         let Some(mut promise) = promise else {
-            return Err(Some(ledger));
+            return Err(Lacks::Promise(ledger));
         };
         match self
             .group()
@@ -167,7 +172,7 @@ impl Order {
                 promise.is_charged(self.own);
                 Ok((charge, Some(promise)))
             }
-            None => Err(Some(ledger)),
+            None => Err(Lacks::Bytes(Some(promise))),
         }
     }
 
@@ -190,18 +195,15 @@ impl Order {
     }
 
     /// Charges it at once, with reclaim.
-    pub(crate) fn charge_now(
-        &self,
-        ledger: Option<&Arc<Ledger>>,
-    ) -> Result<(Charge, Option<Promise>), Refusal> {
+    pub(crate) fn charge_now(&self, lacks: Lacks) -> Result<(Charge, Option<Promise>), Refusal> {
         if let Some(refusal) = self.never_fits() {
             return Err(refusal);
         }
-        let mut promise = match ledger {
-            None => None,
-            Some(ledger) => match ledger.join(self.total()).now() {
+        let mut promise = match lacks {
+            Lacks::Bytes(promise) => promise,
+            Lacks::Promise(ledger) => match ledger.join(self.total()).now() {
                 Some(promise) => Some(promise),
-                None => return Err(self.no_room_beside(ledger, Duration::ZERO)),
+                None => return Err(self.no_room_beside(&ledger, Duration::ZERO)),
             },
         };
         match self.group().charge_with(Bytes(self.own), OnFull::Reclaim) {
@@ -217,14 +219,6 @@ impl Order {
                 self.own,
                 Duration::ZERO,
             )),
-        }
-    }
-
-    /// Charges it, or says why not, for a request without patience.
-    pub(crate) fn charge_at_once(&self) -> Result<(Charge, Option<Promise>), Refusal> {
-        match self.charge_if_room() {
-            Ok(charged) => Ok(charged),
-            Err(ledger) => self.charge_now(ledger.as_ref()),
         }
     }
 
@@ -330,20 +324,18 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(order: &Order, ledger: Option<Arc<Ledger>>, settings: &Settings) -> Line {
-        let turn = ledger.map(|ledger| ledger.join(order.total()));
+    pub(crate) fn new(order: &Order, lacks: Lacks, settings: &Settings) -> Line {
+        let (turn, promise) = match lacks {
+            Lacks::Promise(ledger) => (Some(ledger.join(order.total())), None),
+            Lacks::Bytes(promise) => (None, promise),
+        };
         Line {
             charge: None,
             turn,
-            promise: None,
+            promise,
             may_fit: false,
             wait: Wait::begins(&settings.counts),
         }
-    }
-
-    /// Of a request whose tenant was not known before. Most do not wait: the first poll says so.
-    pub(crate) fn of(order: &Order, settings: &Settings) -> Line {
-        Line::new(order, order.ledger(), settings)
     }
 
     pub(crate) fn poll(

@@ -1,5 +1,6 @@
 //! The answer to a request that the layer does not admit.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use memcg::{ChargeError, Group, PressureLevel};
 
 use crate::figures::RefusalKind;
 use crate::pace::TooSlowError;
+use crate::protocol::Protocol;
 
 /// The answer to a request that does not run: what `classify` returns for one that has no tenant,
 /// or may not have it.
@@ -16,15 +18,30 @@ use crate::pace::TooSlowError;
 /// A client of gRPC gets the code of the status: `INVALID_ARGUMENT` for 400, `UNAUTHENTICATED` for
 /// 401, `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `DEADLINE_EXCEEDED` for 408,
 /// `RESOURCE_EXHAUSTED` for 413 and 429, `UNAVAILABLE` for 503, and `UNKNOWN` for all others.
+///
+/// A client is a stranger: it reads the [sentence](RefusalKind::sentence) of its kind, which names
+/// no group and no bytes of one. The text that a classifier gives is its own, and the client reads
+/// that. The [`Display`](fmt::Display) of a refusal is for operators: it names the group that was
+/// full, by how much, and what would help. Where each goes is what
+/// [`AdmissionLayer::answer`](crate::AdmissionLayer::answer) may change.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub(crate) kind: RefusalKind,
     pub(crate) status: StatusCode,
-    pub(crate) text: String,
+    text: String,
     /// The group that is full.
-    pub(crate) group: Option<String>,
+    group: Option<String>,
     /// `None` where a later try is as vain.
     pub(crate) retry_after: Option<Duration>,
+    /// That of the request, once it is known.
+    pub(crate) protocol: Protocol,
+}
+
+/// The text for operators.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// When to come back: at least after the time that a charge has waited and would be delayed, in
@@ -72,6 +89,38 @@ impl Refusal {
             text: text.into(),
             group: None,
             retry_after: None,
+            protocol: Protocol::Http,
+        }
+    }
+
+    /// Returns why it was refused.
+    pub fn kind(&self) -> RefusalKind {
+        self.kind
+    }
+
+    /// Returns the status of its answer.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns the time after which the client may come back; `None` where a later try is as vain.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Returns the path of the group that was full, offline or under pressure. It may be another
+    /// one than the tenant's: it is for operators.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// Returns what the client reads: the text of the classifier, or the
+    /// [sentence](RefusalKind::sentence) of its kind, which tells nothing of any group.
+    pub fn sentence(&self) -> &str {
+        match self.kind {
+            // A stranger reads of its own request alone.
+            RefusalKind::Classifier | RefusalKind::TooSlow => &self.text,
+            kind => kind.sentence(),
         }
     }
 
@@ -93,10 +142,12 @@ impl Refusal {
                 text,
                 group,
                 retry_after: None,
+                protocol: Protocol::Http,
             };
         };
         let group = Some(limit.group().path());
-        if bytes > limit.max() {
+        // No counter has more bytes than a max that is none.
+        if bytes > limit.max() || bytes == u64::MAX {
             let status = StatusCode::PAYLOAD_TOO_LARGE;
             return Refusal {
                 kind: RefusalKind::TooLarge,
@@ -104,6 +155,7 @@ impl Refusal {
                 text,
                 group,
                 retry_after: None,
+                protocol: Protocol::Http,
             };
         }
         let is_above = tenant
@@ -122,6 +174,7 @@ impl Refusal {
             text,
             group,
             retry_after: Some(retry_after(waited, delay)),
+            protocol: Protocol::Http,
         }
     }
 
@@ -142,6 +195,7 @@ impl Refusal {
             text,
             group: Some(tenant.path()),
             retry_after,
+            protocol: Protocol::Http,
         }
     }
 
@@ -162,6 +216,7 @@ impl Refusal {
             text,
             group: Some(path),
             retry_after,
+            protocol: Protocol::Http,
         }
     }
 
@@ -176,6 +231,7 @@ impl Refusal {
             text,
             group: Some(group.path()),
             retry_after: None,
+            protocol: Protocol::Http,
         }
     }
 
@@ -188,6 +244,7 @@ impl Refusal {
             text,
             group: None,
             retry_after: None,
+            protocol: Protocol::Http,
         }
     }
 
@@ -217,6 +274,7 @@ impl Refusal {
             text,
             group,
             retry_after,
+            protocol: Protocol::Http,
         }
     }
 }

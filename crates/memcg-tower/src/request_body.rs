@@ -21,39 +21,60 @@ use crate::pace::{Pace, TooSlowError};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
-/// Waits while the group is above a high, before a body is read.
+/// A body pays the delay above a high once for so many bytes, or at its end.
+const GATHERED: u64 = 256 << 10;
+
+/// The delay of the bytes that have come while the group is above a high.
 #[derive(Default)]
-struct HoldBack(Option<Box<CheckpointFuture>>);
+struct HoldBack {
+    /// What has come and was paid for.
+    paid: u64,
+    delay: Option<Box<CheckpointFuture>>,
+}
 
 impl HoldBack {
+    /// Ready where the body may go on: what has come is paid for, but for less than so many bytes.
     /// The error is on the heap: the answer of each frame would be as large.
     #[inline]
     fn poll(
         &mut self,
+        came: u64,
+        least: u64,
         account: &Account,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<ChargeError>>> {
-        if self.0.is_some() {
-            return self.poll_on(context);
+        if self.delay.is_some() {
+            return self.poll_on(came, context);
         }
-        let mut check = account.group().run(memcg::Group::checkpoint_async);
+        let owes = came - self.paid;
+        let owes = if owes < least { 0 } else { owes };
+        let check = account.group().run(memcg::Group::checkpoint_async);
+        let mut check = check.delayed_as(memcg::Bytes(owes));
         match Pin::new(&mut check).poll(context) {
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(())) => {
+                self.paid += owes;
+                Poll::Ready(Ok(()))
+            }
             Poll::Ready(Err(refused)) => Poll::Ready(Err(Box::new(refused))),
             Poll::Pending => {
-                self.0 = Some(Box::new(check));
+                self.delay = Some(Box::new(check));
                 Poll::Pending
             }
         }
     }
 
     #[cold]
-    fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
-        let Some(check) = &mut self.0 else {
+    fn poll_on(
+        &mut self,
+        came: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<ChargeError>>> {
+        let Some(delay) = &mut self.delay else {
             return Poll::Ready(Ok(()));
         };
-        let passed = ready!(Pin::new(&mut **check).poll(context));
-        self.0 = None;
+        let passed = ready!(Pin::new(&mut **delay).poll(context));
+        self.delay = None;
+        self.paid = came;
         Poll::Ready(passed.map_err(Box::new))
     }
 }
@@ -91,6 +112,37 @@ struct Waits<D> {
 }
 
 impl<D> Reads<D> {
+    /// The delay above a high, for what has come and was not paid for.
+    #[inline]
+    fn held_back(&mut self, least: u64, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        match self
+            .held_back
+            .poll(self.came, least, &self.account, context)
+        {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(refused)) => Poll::Ready(Err(self.ends(*refused))),
+            Poll::Pending => {
+                if let Some(waits) = &mut self.waits {
+                    waits.pace.pauses(self.account.settings());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    #[cold]
+    fn ends(&self, refused: ChargeError) -> BodyError {
+        // Of 0 bytes, which are never too large.
+        let account = &self.account;
+        account.fail(Refusal::of_charge(
+            &refused,
+            &account.tenant(),
+            0,
+            account.patience(),
+        ));
+        BodyError::Refused(refused)
+    }
+
     /// Nothing has come yet. `Err`: the client is too slow.
     fn wait(&mut self, context: &mut Context<'_>) -> Result<(), TooSlowError> {
         let waits = self.waits.get_or_insert_with(|| {
@@ -122,7 +174,7 @@ impl<D: Buf + 'static> Reads<D> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Frame<D>, BodyError>> {
         if let Some(waits) = &mut self.waits {
-            waits.pace.comes();
+            waits.pace.comes(self.account.settings());
         }
         let bytes = len(&frame);
         if bytes == 0 {
@@ -258,16 +310,8 @@ where
                 Err(error) => fail(error, body.reads),
             };
         }
-        if let Err(refusal) = ready!(reads.held_back.poll(&reads.account, context)) {
-            // Of 0 bytes, which are never too large.
-            let account = &reads.account;
-            account.fail(Refusal::of_charge(
-                &refusal,
-                &account.tenant(),
-                0,
-                account.patience(),
-            ));
-            return fail(BodyError::Refused(*refusal), body.reads);
+        if let Err(refused) = ready!(reads.held_back(GATHERED, context)) {
+            return fail(refused, body.reads);
         }
         match body.inner.poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => match ready!(reads.comes(frame, context)) {
@@ -276,6 +320,11 @@ where
             },
             Poll::Ready(Some(Err(error))) => fail(BodyError::Inner(error.into()), body.reads),
             Poll::Ready(None) => {
+                // The rest. What is left of the promise ends before that.
+                reads.account.has_read_all();
+                if let Err(refused) = ready!(reads.held_back(1, context)) {
+                    return fail(refused, body.reads);
+                }
                 *body.reads = None;
                 Poll::Ready(None)
             }
@@ -367,7 +416,7 @@ impl<B: Body> Refused<B> {
                     };
                 }
             };
-            refused.pace.comes();
+            refused.pace.comes(settings);
             let came = len(&frame);
             *refused.came += came;
             match refused.left.checked_sub(came) {

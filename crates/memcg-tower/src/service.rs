@@ -116,7 +116,7 @@ where
                 return ResponseFuture::refused(refusing);
             }
         };
-        let ledger = match order.charge_if_room() {
+        let lacks = match order.charge_if_room() {
             Ok(charged) => {
                 // Written out: each function in between that takes the request or returns the
                 // future moves it once more.
@@ -126,11 +126,11 @@ where
                 let future = hold.group().run(|| self.inner.call(request));
                 return ResponseFuture::running(Running::new(future, hold));
             }
-            Err(ledger) => ledger,
+            Err(lacks) => lacks,
         };
         if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
-            return match order.charge_now(ledger.as_ref()) {
+            return match order.charge_now(lacks) {
                 Ok(charged) => {
                     ResponseFuture::running(order.call(&mut self.inner, request, charged, settings))
                 }
@@ -143,7 +143,7 @@ where
                 }
             };
         }
-        let line = Line::new(&order, ledger, settings);
+        let line = Line::new(&order, lacks, settings);
         let settings = Arc::clone(settings);
         self.release();
         let inner = self.inner.clone();

@@ -1,15 +1,19 @@
 //! The settings given to the layer.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memcg::{Group, Limits, PressureLevel};
 
-use crate::figures::Counts;
+use crate::answer::Answers;
+use crate::figures::{Counts, RefusalKind};
+use crate::log;
 
 /// The bytes to charge for each request, the time that it may wait, and the speed at which its body
 /// has to come.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) weight: Weight,
     pub(crate) patience: Duration,
@@ -26,6 +30,26 @@ pub(crate) struct Settings {
     pub(crate) shed_from: Option<PressureLevel>,
     /// Of all layers that were made of one.
     pub(crate) counts: Arc<Counts>,
+    /// The classifier, which may have the last handle on the runtime: it lives as long as a request
+    /// runs, also where its router is dropped before that.
+    pub(crate) classifier: Option<Arc<dyn Any + Send + Sync>>,
+    /// What the service says in the place of the layer.
+    pub(crate) answers: Option<Arc<Answers>>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("weight", &self.weight)
+            .field("patience", &self.patience)
+            .field("drain", &self.drain)
+            .field("body_timeout", &self.body_timeout)
+            .field("least_rate", &self.least_rate)
+            .field("admitted", &self.admitted)
+            .field("request_group", &self.request_group)
+            .field("shed_from", &self.shed_from)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The bytes that a request takes.
@@ -55,7 +79,15 @@ impl Settings {
             request_group: None,
             shed_from: None,
             counts: Arc::default(),
+            classifier: None,
+            answers: None,
         }
+    }
+
+    /// A request was refused, or its response cut off: it is counted, and its text goes to the log.
+    pub(crate) fn refuses(&self, kind: RefusalKind, text: &dyn fmt::Display) {
+        self.counts.refuses(kind);
+        log::refused(kind, text);
     }
 }
 

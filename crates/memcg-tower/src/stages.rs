@@ -10,11 +10,12 @@ use http_body::Body;
 use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 
-use crate::body::{ResponseBody, SMALL, Sends};
+use crate::body::ResponseBody;
 use crate::hold::Hold;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::request_body::Refused;
+use crate::sends::{SMALL, Sends};
 use crate::settings::Settings;
 
 pin_project! {
@@ -119,7 +120,7 @@ impl<F, R> Running<F, R> {
                 Err(_) => hold.failed(),
             };
         let answered = match failed {
-            Some(failed) => Ok(failed.into_response(hold.protocol())),
+            Some(failed) => Ok(failed.into_response(hold.protocol(), hold.settings())),
             None => answered.map(|response| response.map(ResponseBody::uncharged)),
         };
         *running.hold = None;
@@ -160,8 +161,8 @@ fn poll_waiting<R>(
             let total = hold.bytes().saturating_add(waiting.lacks);
             let refusal =
                 Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience()).of_response();
-            hold.settings().counts.refuses(refusal.kind);
-            let response = refusal.into_response(hold.protocol());
+            hold.settings().refuses(refusal.kind, &refusal);
+            let response = refusal.into_response(hold.protocol(), hold.settings());
             hold.group().run(|| *waits = None);
             *held = None;
             Poll::Ready(response)
@@ -181,8 +182,8 @@ pin_project! {
 
 impl<B: Body, R> Refusing<B, R> {
     pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Arc<Settings>) -> Self {
-        settings.counts.refuses(refusal.kind);
-        let response = Some(refusal.into_response(Protocol::of(request.headers())));
+        settings.refuses(refusal.kind, &refusal);
+        let response = Some(refusal.into_response(Protocol::of(request.headers()), settings));
         Refusing {
             drains: Refused::of(request, settings.drain),
             response,

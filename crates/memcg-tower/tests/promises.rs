@@ -244,3 +244,136 @@ async fn layers_share_the_promises_of_a_tenant() {
     );
     scene.assert_given_back();
 }
+
+/// Of those in line the smallest passes the first where only that fits, and the first goes then.
+#[tokio::test]
+async fn the_smallest_in_line_passes_the_first() {
+    let scene = Scene::new();
+    let service = scene
+        .layer()
+        .patience(Duration::from_secs(60))
+        .layer(service_fn(reads));
+    let held = scene.acme.force_charge(100 * KIB);
+    let asks = |bytes| Box::pin(service.clone().oneshot(sized("acme", bytes)));
+    let [mut first, mut middle, mut small] = [70, 30, 20].map(|kib| asks(kib * KIB));
+    for waits in [&mut first, &mut middle, &mut small] {
+        assert!(waits.as_mut().now_or_never().is_none());
+    }
+    assert_eq!(PromisedBytes::to(&scene.acme).waiting, 3);
+    drop(held);
+    // Room for the last of them, and not for the one before it.
+    let held = scene.acme.force_charge(70 * KIB);
+    assert_eq!(text(small.await.unwrap()).await.1, (20 * KIB).to_string());
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(middle.as_mut().now_or_never().is_none());
+    drop(held);
+    assert_eq!(text(first.await.unwrap()).await.1, (70 * KIB).to_string());
+    assert_eq!(text(middle.await.unwrap()).await.1, (30 * KIB).to_string());
+    scene.assert_given_back();
+}
+
+/// Any number is a length that a head may say.
+#[tokio::test]
+async fn lengths_that_are_no_memory_are_promised_or_refused() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(reads));
+    let length = usize::MAX - 2;
+    assert_eq!(
+        text(
+            service
+                .clone()
+                .oneshot(coming("acme", length).1)
+                .await
+                .unwrap()
+        )
+        .await
+        .0,
+        413
+    );
+    // A tenant without a max, and as many as two of them.
+    let runtime = memcg::Runtime::builder().build().unwrap();
+    let tenant = runtime.root();
+    let layer = memcg_tower::AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()))
+        .patience(Duration::ZERO);
+    let unbounded = layer.clone().layer(service_fn(reads));
+    let mut run: Vec<_> = (0..3)
+        .map(|_| {
+            let (frames, asks) = coming("", length);
+            (Box::pin(unbounded.clone().oneshot(asks)), frames)
+        })
+        .collect();
+    for (runs, _) in &mut run {
+        assert!(runs.as_mut().now_or_never().is_none(), "it is read");
+    }
+    assert_eq!(PromisedBytes::to(&runtime.root()).bytes, u64::MAX);
+    for (runs, frames) in run {
+        frames.send(Bytes::from_static(b"text")).unwrap();
+        drop(frames);
+        assert_eq!(text(runs.await.unwrap()).await, (200, "4".into()));
+    }
+    assert_eq!(PromisedBytes::to(&runtime.root()).bytes, 0);
+    // The weight of a request may be any number, too: what could never fit is 413.
+    for patience in [Duration::ZERO, Duration::from_millis(10)] {
+        for set in [
+            |layer: AnyLayer| layer.overhead(usize::MAX),
+            |layer: AnyLayer| layer.response(usize::MAX),
+            |layer: AnyLayer| layer.overhead(usize::MAX).response(usize::MAX),
+        ] {
+            let tenant = runtime.root();
+            let classify: Classify = Box::new(move |_| Some(tenant.clone()));
+            let layer = set(memcg_tower::AdmissionLayer::new(classify)).patience(patience);
+            for body in [Body::empty(), Body::from("text")] {
+                let service = layer.layer(service_fn(reads));
+                let answered = service.oneshot(Request::new(body)).await.unwrap();
+                assert_eq!(text(answered).await.0, 413);
+            }
+        }
+    }
+    assert_eq!(runtime.root().live(), 0);
+    scene.assert_given_back();
+}
+
+type Classify = Box<dyn Fn(&Request<Body>) -> Option<memcg::Group> + Send + Sync>;
+type AnyLayer = memcg_tower::AdmissionLayer<Classify>;
+
+/// A request that runs keeps what its classifier has: it may be the last handle on the runtime.
+#[tokio::test]
+async fn a_request_that_runs_outlives_its_router() {
+    let runtime = memcg::Runtime::builder().max(1 << 20).build().unwrap();
+    let acme = runtime.root().create("acme", memcg::Limits::new()).unwrap();
+    let layer =
+        memcg_tower::AdmissionLayer::new(move |_: &Request<Body>| runtime.root().child("acme"));
+    let service = layer.layer(service_fn(reads));
+    drop(layer);
+    for bytes in [0, 60 * KIB] {
+        let (frames, asks) = coming("", bytes);
+        let asks = if bytes == 0 {
+            Request::new(Body::empty())
+        } else {
+            asks
+        };
+        let mut runs = Box::pin(service.clone().oneshot(asks));
+        if bytes > 0 {
+            assert!(runs.as_mut().now_or_never().is_none());
+            frames.send(Bytes::from(vec![1; bytes])).unwrap();
+        }
+        drop(frames);
+        assert_eq!(text(runs.await.unwrap()).await.0, 200);
+    }
+    let (frames, asks) = coming("", 60 * KIB);
+    let mut runs = Box::pin(service.oneshot(asks));
+    assert!(
+        runs.as_mut().now_or_never().is_none(),
+        "the service is gone from here on"
+    );
+    assert!(!acme.is_offline());
+    frames.send(Bytes::from(vec![1; 60 * KIB])).unwrap();
+    drop(frames);
+    assert_eq!(
+        text(runs.await.unwrap()).await,
+        (200, (60 * KIB).to_string())
+    );
+    tokio::task::spawn_blocking(move || while !acme.is_offline() {})
+        .await
+        .unwrap();
+}

@@ -365,7 +365,8 @@ async fn a_request_for_which_there_is_no_group_is_503() {
         .unwrap();
     let tenant = acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()))
-        .request_groups(Limits::new());
+        .request_groups(Limits::new())
+        .answer(support::text_for_operators);
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let first = service.clone().oneshot(request("acme", "")).await.unwrap();
     assert_eq!((first.status().as_u16(), acme.children().len()), (200, 1));
@@ -596,7 +597,9 @@ async fn a_tenant_under_pressure_is_shed() {
             weighed
         }
     });
-    let layer = layer.shed_from(PressureLevel::Critical);
+    let layer = layer
+        .shed_from(PressureLevel::Critical)
+        .answer(support::text_for_operators);
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
     let mut seen = Vec::new();
     for held in [0, 50, 95, 0] {

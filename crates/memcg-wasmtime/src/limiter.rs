@@ -71,8 +71,9 @@ pub enum WhenFull {
 /// * A growth that is refused is -1 for a guest, and an error for a host that grows.
 ///   [`trap_on_grow_failure`](Self::trap_on_grow_failure) makes it a trap.
 /// * A growth above the maximum that the module declares is refused without a charge.
-/// * A growth in a group that is cancelled or offline is a trap in any case: the error is a
-///   [`ChargeError`], which [`downcast_ref`](wasmtime::Error::downcast_ref) finds.
+/// * A growth in a group that is cancelled or offline is a trap in any case.
+/// * The text of a trap names no group. The [`ChargeError`] that is its cause does, for the host
+///   alone: [`downcast_ref`](wasmtime::Error::downcast_ref) finds it.
 /// * The host's log has the whole sentence of a refusal, as a warning of the crate `log` with this
 ///   crate as its target. A guest can ask in a loop, so a store logs its refusals number 1, 2, 4, 8
 ///   and so on.
@@ -320,7 +321,13 @@ impl GroupLimiter {
         }
         self.refusal = Some(refusal.clone());
         if self.traps || is_end(&refusal) {
-            Err(refusal.into())
+            // A host may hand the text of a trap on to the guest's author.
+            let said = if is_end(&refusal) {
+                "the store has to end: its group takes no memory any more"
+            } else {
+                "there is no room for the growth"
+            };
+            Err(Error::from(refusal).context(said))
         } else {
             Ok(false)
         }

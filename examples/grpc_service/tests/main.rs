@@ -23,12 +23,15 @@ fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
     let lines: Vec<&str> = printed.lines().collect();
     let [
         first,
+        logged,
         refused,
         retry,
         full,
         other,
         again,
+        unknown_logged,
         unknown,
+        unnamed_logged,
         unnamed,
         verdict,
     ] = lines[..]
@@ -39,6 +42,7 @@ fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
         [first, other, again],
         ["acme: SERVING", "globex: SERVING", "acme: SERVING"]
     );
+    assert_eq!([unknown_logged, unnamed_logged], ["log: no such tenant"; 2]);
     assert_eq!(
         [unknown, unnamed],
         [
@@ -47,12 +51,17 @@ fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
         ]
     );
     assert!(
-        refused.starts_with(
-            "acme: ResourceExhausted: /acme refused 144 KiB for /acme: short by 144 KiB"
-        ),
+        logged.starts_with("log: /acme refused 144 KiB for /acme: short by 144 KiB"),
         "{printed}"
     );
-    assert_eq!([retry, full], ["  try again after 1s", "  full: /acme"]);
+    assert_eq!(
+        refused,
+        "acme: ResourceExhausted: too much is under way for this tenant: try again later"
+    );
+    assert_eq!(
+        [retry, full],
+        ["  try again after 1s", "  short: the tenant"]
+    );
     assert_eq!(
         verdict,
         "3 counters verified against the audited count: all add up"

@@ -8,7 +8,8 @@ fn files_larger_than_the_max_are_stored_and_too_many_are_shed() {
     let [printed, errors] =
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success(), "{printed}{errors}");
-    let lines: Vec<&str> = printed.lines().collect();
+    let (logged, lines): (Vec<&str>, Vec<&str>) =
+        printed.lines().partition(|line| line.starts_with("log: "));
     let [large, unknown, held, fourth, other, ends @ .., verdict] = &lines[..] else {
         panic!("{printed}")
     };
@@ -21,8 +22,16 @@ fn files_larger_than_the_max_are_stored_and_too_many_are_shed() {
             "globex: 200 3145728 bytes",
         ]
     );
+    assert_eq!(
+        *fourth,
+        "acme, a fourth: 429 too much is under way for this tenant: try again later"
+    );
+    let [unknown, full] = logged[..] else {
+        panic!("{printed}")
+    };
+    assert_eq!(unknown, "log: no such tenant");
     assert!(
-        fourth.starts_with("acme, a fourth: 429 /acme refused 1.1 MiB for /acme: short by "),
+        full.starts_with("log: /acme refused 1.1 MiB for /acme: short by "),
         "{printed}"
     );
     assert_eq!(ends, ["acme, to the end: 200 2097152 bytes"; 3]);

@@ -6,6 +6,10 @@ use memcg::ChargeError;
 
 /// Why a message was not sent, with the message.
 ///
+/// Its text names no group: a sender may hand it on to a stranger. The
+/// [refusal](Self::refusal), which is its source, is for operators: it names the group that was full
+/// and what holds its bytes.
+///
 /// A sender ends on [`Closed`](Self::Closed). Anything else is a message that was not sent, which it
 /// drops, keeps or tries again: other reasons may come, so a `match` ends with `Err(error)`.
 ///
@@ -17,7 +21,8 @@ use memcg::ChargeError;
 /// let queue = budget.root().create("queue", Limits::new().max(1000))?;
 /// let (sender, receiver) = channel::<Vec<u8>>(&queue);
 /// let refused = sender.try_send(vec![0; 2000]).unwrap_err();
-/// assert!(refused.to_string().starts_with("/queue refused"));
+/// assert_eq!(refused.to_string(), "there is no room for the message");
+/// assert!(refused.refusal().is_some_and(|refusal| refusal.to_string().starts_with("/queue refused")));
 /// assert_eq!(refused.into_message().len(), 2000);
 /// drop(receiver);
 /// assert!(matches!(sender.try_send(Vec::new()), Err(SendError::Closed(_))));
@@ -34,7 +39,7 @@ pub enum SendError<T> {
     /// fit, or where the call does not wait;
     /// [`ChargeErrorKind::TimedOut`](memcg::ChargeErrorKind::TimedOut) where it has waited in vain;
     /// [`ChargeErrorKind::Offline`](memcg::ChargeErrorKind::Offline).
-    #[error("{1}")]
+    #[error("there is no room for the message")]
     Refused(T, #[source] ChargeError),
 }
 

@@ -10,13 +10,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, PromisedBytes};
+use memcg_tower::{AdmissionLayer, PromisedBytes, Refusal};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
@@ -54,6 +54,11 @@ pub(crate) async fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     }
 }
 
+/// What a service answers whose clients are its operators.
+pub(crate) fn text_for_operators(refusal: &Refusal) -> Response<Bytes> {
+    refusal.to_response().map(|_| refusal.to_string().into())
+}
+
 /// The number of bytes that came, after a little work with all of them in memory.
 async fn upload(body: Bytes) -> String {
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -77,7 +82,12 @@ impl Server {
             )
             .route("/large", get(|| async { vec![7_u8; LARGE] }))
             .route("/never", get(std::future::pending::<()>))
-            .layer(layer.patience(patience).request_groups(Limits::new()));
+            .layer(
+                layer
+                    .patience(patience)
+                    .request_groups(Limits::new())
+                    .answer(text_for_operators),
+            );
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_send_buffer_size(SEND_BUFFER).unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();

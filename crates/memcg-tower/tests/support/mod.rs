@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, RequestBody};
+use memcg_tower::{AdmissionLayer, Refusal, RequestBody};
 use tokio::sync::mpsc;
 
 pub(crate) const KIB: usize = 1024;
@@ -63,7 +63,7 @@ impl Scene {
             .overhead(KIB)
             .unknown_body(4 * KIB)
             .response(2 * KIB);
-        layer.patience(Duration::ZERO)
+        layer.patience(Duration::ZERO).answer(text_for_operators)
     }
 
     #[track_caller]
@@ -80,6 +80,15 @@ impl Scene {
         let verdict = self.runtime.verify().to_string();
         assert!(verdict.ends_with("all add up"), "{verdict}");
     }
+}
+
+/// What a service answers whose clients are its operators.
+pub(crate) fn text_for_operators(refusal: &Refusal) -> Response<Bytes> {
+    let response = refusal.to_response();
+    if response.body().is_empty() {
+        return response; // that of gRPC is in the headers
+    }
+    response.map(|_| refusal.to_string().into())
 }
 
 pub(crate) fn request(tenant: &str, body: impl Into<Body>) -> Request<Body> {
