@@ -11,6 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
 use crate::queue::{InPlace, Place, QueryQueue};
+use crate::repeats::Repeatable;
 
 /// An attempt that may be followed by another waits for such a part of the time that it has run, in
 /// all: to run again costs that time, and ends what others wait for.
@@ -23,6 +24,8 @@ const KNOWN: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Queued {
     queue: QueryQueue,
+    /// What the service has declared to give the same rows again.
+    pub(crate) repeatable: Repeatable,
     /// Texts and levels of the last refusals: nothing else in an error tells which level has
     /// refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
@@ -48,11 +51,12 @@ struct Known {
 }
 
 impl Queued {
-    pub(crate) fn new(queue: QueryQueue) -> Arc<Queued> {
+    pub(crate) fn new(queue: QueryQueue, repeatable: Repeatable) -> Arc<Queued> {
         let refusals = Mutex::default();
         let attempts = Mutex::default();
         Arc::new(Queued {
             queue,
+            repeatable,
             refusals,
             attempts,
             waiting: AtomicUsize::new(0),

@@ -30,6 +30,8 @@ mod queue;
 #[cfg(feature = "session")]
 mod queued;
 mod refusal;
+#[cfg(feature = "session")]
+mod repeats;
 mod replays;
 #[cfg(feature = "session")]
 mod session;

@@ -244,10 +244,9 @@ impl GroupPool {
     /// # }
     /// ```
     pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let plan = if self.queued().is_some() {
-            put_partitions_in_queue(plan)
-        } else {
-            plan
+        let plan = match self.queued() {
+            Some(queued) => put_partitions_in_queue(plan, &queued.repeatable),
+            None => plan,
         };
         put_in_group(plan, self)
     }

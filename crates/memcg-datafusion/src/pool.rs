@@ -197,7 +197,10 @@ impl GroupPool {
             .spill_counter
             .map(|counter| Files::new(group, counter))
             .transpose()?;
-        pool.queued = config.queue.clone().map(Queued::new);
+        pool.queued = config
+            .queue
+            .clone()
+            .map(|queue| Queued::new(queue, config.repeatable.clone()));
         Ok(Arc::new(pool))
     }
 

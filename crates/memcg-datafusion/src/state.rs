@@ -146,10 +146,10 @@ impl InGroupPlanner {
                 &self.pool,
             ));
         };
-        let is_queued = self.pool.queued().is_some()
-            && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let is_run = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let queued = self.pool.queued().filter(|_| is_run);
         let mut rules = state.physical_optimizers().to_vec();
-        if !is_queued {
+        if queued.is_none() {
             rules.push(Arc::new(RunInGroup {
                 pool: Arc::clone(&self.pool),
             }));
@@ -162,7 +162,7 @@ impl InGroupPlanner {
             .with_runtime_env(env)
             .build();
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
-        if is_queued {
+        if let Some(queued) = queued {
             planned = put_in_queue(
                 planned,
                 Logical {
@@ -170,6 +170,7 @@ impl InGroupPlanner {
                     plan: plan.clone(),
                     state,
                 },
+                &queued.repeatable,
             )?;
         }
         Ok(put_in_group(planned, &self.pool))
