@@ -109,13 +109,13 @@ impl Queued {
 
     /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such
     /// attempt runs, or no other attempt runs below `level`.
-    pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
+    pub(crate) fn wait_in_place(&self, level: &Group, bytes: u64) -> Option<InPlace> {
         let attempt = self
             .attempts()
             .iter()
             .find(|known| known.cannot_run_again)
             .map(|known| known.id);
-        self.queue.wait_in_place(attempt?, level)
+        self.queue.wait_in_place(attempt?, level, bytes)
     }
 
     /// Longest wait of a growth that `level` has refused. An attempt is bounded only where it ran
@@ -139,7 +139,7 @@ impl Queued {
     /// The queue's patience, if no attempt may follow the one that `level` has refused.
     pub(crate) fn patience_of_last(&self, level: &Group) -> Option<Duration> {
         let is_last = !self.attempts().is_empty() && self.longest_wait(level) == Duration::MAX;
-        is_last.then(|| self.queue.patience())
+        is_last.then(|| self.queue.longest())
     }
 
     pub(crate) fn has_waited(&self, time: Duration) {

@@ -17,6 +17,8 @@ mod ended;
 mod files;
 #[cfg(feature = "session")]
 mod frames;
+#[cfg(feature = "session")]
+mod lines;
 #[cfg(all(test, feature = "session"))]
 mod names;
 #[cfg(feature = "session")]

@@ -478,12 +478,12 @@ impl GroupPool {
                     account,
                     bytes,
                     level,
-                    queued.queue().patience(),
+                    queued.queue().longest(),
                     &place,
                     waits,
                 )
             };
-            if let Some(place) = queued.wait_in_place(level) {
+            if let Some(place) = queued.wait_in_place(level, bytes) {
                 return in_place(place);
             }
             let begun = Instant::now();
@@ -501,7 +501,7 @@ impl GroupPool {
                 return waited;
             }
             // The first row has left meanwhile.
-            return queued.wait_in_place(level).and_then(in_place);
+            return queued.wait_in_place(level, bytes).and_then(in_place);
         }
         patience(None, &|| false)
     }

@@ -36,6 +36,7 @@ use futures::task::AtomicWaker;
 use memcg::{Charge, Group, OnFull};
 
 use crate::attempts::{Attempt, Queued, Waits};
+use crate::lines::Reader;
 use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
@@ -215,6 +216,7 @@ impl ExecutionPlan for QueuedExec {
             queued,
             own,
             waker: Arc::default(),
+            reader: Arc::default(),
             restarts: MetricBuilder::new(&self.metrics).counter("restarts", partition),
             stage: Stage::New,
         }))
@@ -236,6 +238,7 @@ struct QueuedStream {
     queued: Arc<Queued>,
     own: Group,
     waker: Arc<AtomicWaker>,
+    reader: Arc<Reader>,
     restarts: Count,
     stage: Stage,
 }
@@ -344,10 +347,12 @@ impl QueuedStream {
         loop {
             match mem::replace(&mut self.stage, Stage::Over) {
                 Stage::New => {
-                    let place =
-                        self.queued
-                            .queue()
-                            .arrive(&self.own, &self.waker, self.again.is_none());
+                    let place = self.queued.queue().arrive(
+                        &self.own,
+                        &self.waker,
+                        &self.reader,
+                        self.again.is_none(),
+                    );
                     self.stage = Stage::Waits(place, None);
                 }
                 Stage::Waits(place, waits) => match (place.turn(), waits) {
@@ -446,7 +451,12 @@ impl Stream for QueuedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Registered before the look at the turn, so that no turn is missed.
         self.waker.register(context.waker());
-        Poll::Ready(ready!(self.poll_batch(context)))
+        self.reader.asks();
+        let batch = ready!(self.poll_batch(context));
+        if let Some(Ok(_)) = batch {
+            self.reader.takes();
+        }
+        Poll::Ready(batch)
     }
 }
 

@@ -17,7 +17,6 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::{MemTable, ViewTable, source_as_provider};
 use datafusion::functions_table::generate_series::GenerateSeriesTable;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::async_func::AsyncFuncExec;
 use datafusion::physical_plan::buffer::BufferExec;
@@ -45,6 +44,7 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::work_table::WorkTableExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 /// Operators whose rows follow from those of their inputs, and sources that hold or make their rows
 /// themselves.
