@@ -42,6 +42,8 @@ pub struct PoolConfig {
     pub(crate) queue: Option<QueryQueue>,
     #[cfg(feature = "session")]
     pub(crate) repeatable: Repeatable,
+    #[cfg(feature = "session")]
+    pub(crate) runtime_keys: Vec<String>,
 }
 
 impl PoolConfig {
@@ -218,6 +220,26 @@ impl PoolConfig {
     #[cfg(feature = "session")]
     pub fn repeatable<T: 'static>(mut self) -> PoolConfig {
         self.repeatable.declare(TypeId::of::<T>());
+        self
+    }
+
+    /// Lets SQL of the [sessions](crate::InGroupSession) set a key of DataFusion's runtime, such as
+    /// `datafusion.runtime.max_spill_merge_fan_in`. No other key of `datafusion.runtime` is set: it
+    /// would act on caches, folders and quotas that all tenants share. `memory_limit` changes
+    /// nothing in any case, the session keeps its pool.
+    ///
+    /// A `SET` of the quota, the folder or the fan-in gives the session a disk manager of its own,
+    /// with DataFusion's defaults for the other two.
+    ///
+    /// ```
+    /// use memcg_datafusion::PoolConfig;
+    ///
+    /// let config = PoolConfig::new().runtime_key("datafusion.runtime.max_spill_merge_fan_in");
+    /// # let _ = config;
+    /// ```
+    #[cfg(feature = "session")]
+    pub fn runtime_key(mut self, key: &str) -> PoolConfig {
+        self.runtime_keys.push(key.to_string());
         self
     }
 

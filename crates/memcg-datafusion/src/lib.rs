@@ -37,6 +37,8 @@ mod repeats;
 mod replays;
 #[cfg(feature = "session")]
 mod session;
+#[cfg(feature = "session")]
+mod settings;
 mod sorts;
 mod spilling;
 #[cfg(feature = "session")]

@@ -91,6 +91,9 @@ pub struct GroupPool {
     /// The queue of the session's queries.
     #[cfg(feature = "session")]
     queued: Option<Arc<Queued>>,
+    /// Keys of the runtime that SQL of the session may set.
+    #[cfg(feature = "session")]
+    runtime_keys: Vec<String>,
     _cancelled: Registration,
 }
 
@@ -152,6 +155,8 @@ impl GroupPool {
             files: None,
             #[cfg(feature = "session")]
             queued: None,
+            #[cfg(feature = "session")]
+            runtime_keys: Vec::new(),
             _cancelled: cancelled,
         }
     }
@@ -201,7 +206,13 @@ impl GroupPool {
             .queue
             .clone()
             .map(|queue| Queued::new(queue, config.repeatable.clone()));
+        pool.runtime_keys.clone_from(&config.runtime_keys);
         Ok(Arc::new(pool))
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn runtime_keys(&self) -> &[String] {
+        &self.runtime_keys
     }
 
     #[cfg(feature = "session")]

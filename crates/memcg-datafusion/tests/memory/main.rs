@@ -12,6 +12,7 @@ mod queries;
 mod queue;
 mod repeats;
 mod sessions;
+mod settings;
 mod sorts;
 mod sql;
 mod tenants;
