@@ -11,6 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
 use crate::queue::{InPlace, Place, QueryQueue};
+use crate::repeats::Repeatable;
 
 /// An attempt that may be followed by another waits for such a part of the time that it has run, in
 /// all: to run again costs that time, and ends what others wait for.
@@ -23,6 +24,8 @@ const KNOWN: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Queued {
     queue: QueryQueue,
+    /// What the service has declared to give the same rows again.
+    pub(crate) repeatable: Repeatable,
     /// Texts and levels of the last refusals: nothing else in an error tells which level has
     /// refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
@@ -48,11 +51,12 @@ struct Known {
 }
 
 impl Queued {
-    pub(crate) fn new(queue: QueryQueue) -> Arc<Queued> {
+    pub(crate) fn new(queue: QueryQueue, repeatable: Repeatable) -> Arc<Queued> {
         let refusals = Mutex::default();
         let attempts = Mutex::default();
         Arc::new(Queued {
             queue,
+            repeatable,
             refusals,
             attempts,
             waiting: AtomicUsize::new(0),
@@ -105,13 +109,13 @@ impl Queued {
 
     /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such
     /// attempt runs, or no other attempt runs below `level`.
-    pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
+    pub(crate) fn wait_in_place(&self, level: &Group, bytes: u64) -> Option<InPlace> {
         let attempt = self
             .attempts()
             .iter()
             .find(|known| known.cannot_run_again)
             .map(|known| known.id);
-        self.queue.wait_in_place(attempt?, level)
+        self.queue.wait_in_place(attempt?, level, bytes)
     }
 
     /// Longest wait of a growth that `level` has refused. An attempt is bounded only where it ran
@@ -135,7 +139,7 @@ impl Queued {
     /// The queue's patience, if no attempt may follow the one that `level` has refused.
     pub(crate) fn patience_of_last(&self, level: &Group) -> Option<Duration> {
         let is_last = !self.attempts().is_empty() && self.longest_wait(level) == Duration::MAX;
-        is_last.then(|| self.queue.patience())
+        is_last.then(|| self.queue.longest())
     }
 
     pub(crate) fn has_waited(&self, time: Duration) {

@@ -1,11 +1,15 @@
 //! Settings for what a pool does beyond charging its group.
 
+#[cfg(feature = "session")]
+use std::any::TypeId;
 use std::time::Duration;
 
 use memcg::{Bytes, CounterKey, IntoBytes};
 
 #[cfg(feature = "session")]
 use crate::queue::QueryQueue;
+#[cfg(feature = "session")]
+use crate::repeats::Repeatable;
 
 /// Default time for which a consumer waits if its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +40,10 @@ pub struct PoolConfig {
     patience: Option<Duration>,
     #[cfg(feature = "session")]
     pub(crate) queue: Option<QueryQueue>,
+    #[cfg(feature = "session")]
+    pub(crate) repeatable: Repeatable,
+    #[cfg(feature = "session")]
+    pub(crate) runtime_keys: Vec<String>,
 }
 
 impl PoolConfig {
@@ -180,6 +188,58 @@ impl PoolConfig {
     #[cfg(feature = "session")]
     pub fn queue(mut self, queue: &QueryQueue) -> PoolConfig {
         self.queue = Some(queue.clone());
+        self
+    }
+
+    /// Declares that what a value of `T` gives does not change from one run of a query to the next,
+    /// so that the [queue](Self::queue) may run the query again. `T` is a type of the service that
+    /// is part of plans: a `TableProvider`, an `ExecutionPlan`, a `DataSource`, a node of logical
+    /// plans. Of a table with a plan of its own both are declared.
+    ///
+    /// DataFusion's own tables in memory, listings of files, views, values and series are known.
+    /// A query with any other part that is not declared is not run again, and waits in its place.
+    /// `QueuedExec` of `EXPLAIN` names that part.
+    ///
+    /// A table whose rows can be taken once, as those of a cursor or a socket, is not declared: the
+    /// second run of a query would be without them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use datafusion::catalog::streaming::StreamingTable;
+    /// use datafusion::physical_plan::streaming::StreamingTableExec;
+    /// use memcg_datafusion::{PoolConfig, QueryQueue};
+    ///
+    /// // In this service each stream begins anew.
+    /// let config = PoolConfig::new()
+    ///     .queue(&QueryQueue::new(3, Duration::from_secs(60)))
+    ///     .repeatable::<StreamingTable>()
+    ///     .repeatable::<StreamingTableExec>();
+    /// # let _ = config;
+    /// ```
+    #[cfg(feature = "session")]
+    pub fn repeatable<T: 'static>(mut self) -> PoolConfig {
+        self.repeatable.declare(TypeId::of::<T>());
+        self
+    }
+
+    /// Lets SQL of the [sessions](crate::InGroupSession) set a key of DataFusion's runtime, such as
+    /// `datafusion.runtime.max_spill_merge_fan_in`. No other key of `datafusion.runtime` is set: it
+    /// would act on caches, folders and quotas that all tenants share. `memory_limit` changes
+    /// nothing in any case, the session keeps its pool.
+    ///
+    /// A `SET` of the quota, the folder or the fan-in gives the session a disk manager of its own,
+    /// with DataFusion's defaults for the other two.
+    ///
+    /// ```
+    /// use memcg_datafusion::PoolConfig;
+    ///
+    /// let config = PoolConfig::new().runtime_key("datafusion.runtime.max_spill_merge_fan_in");
+    /// # let _ = config;
+    /// ```
+    #[cfg(feature = "session")]
+    pub fn runtime_key(mut self, key: &str) -> PoolConfig {
+        self.runtime_keys.push(key.to_string());
         self
     }
 

@@ -17,6 +17,8 @@ mod ended;
 mod files;
 #[cfg(feature = "session")]
 mod frames;
+#[cfg(feature = "session")]
+mod lines;
 #[cfg(all(test, feature = "session"))]
 mod names;
 #[cfg(feature = "session")]
@@ -30,9 +32,13 @@ mod queue;
 #[cfg(feature = "session")]
 mod queued;
 mod refusal;
+#[cfg(feature = "session")]
+mod repeats;
 mod replays;
 #[cfg(feature = "session")]
 mod session;
+#[cfg(feature = "session")]
+mod settings;
 mod sorts;
 mod spilling;
 #[cfg(feature = "session")]

@@ -33,6 +33,7 @@ use crate::unreserved::{Excess, Unreserved};
 #[derive(Debug)]
 pub(crate) struct RunInGroup {
     pub(crate) pool: Arc<GroupPool>,
+    pub(crate) env: Arc<RuntimeEnv>,
 }
 
 impl PhysicalOptimizerRule for RunInGroup {
@@ -41,7 +42,7 @@ impl PhysicalOptimizerRule for RunInGroup {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(put_in_group(plan, &self.pool))
+        Ok(put_in_group(plan, &self.pool, Some(&self.env)))
     }
 
     fn name(&self) -> &str {
@@ -54,10 +55,11 @@ impl PhysicalOptimizerRule for RunInGroup {
 }
 
 /// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN
-/// ANALYZE, the plan that runs is below the root.
+/// ANALYZE, the plan that runs is below the root. `env` is the runtime of the session.
 pub(crate) fn put_in_group(
     plan: Arc<dyn ExecutionPlan>,
     pool: &Arc<GroupPool>,
+    env: Option<&Arc<RuntimeEnv>>,
 ) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>()
         || plan
@@ -67,7 +69,7 @@ pub(crate) fn put_in_group(
     if is_there {
         plan
     } else {
-        InGroupExec::over(plan, pool)
+        InGroupExec::over(plan, pool, env.cloned())
     }
 }
 
@@ -81,15 +83,22 @@ pub(crate) fn put_in_group(
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
     pool: Arc<GroupPool>,
+    /// The runtime of the pool's session. A frame may have one that SQL has set since.
+    env: Option<Arc<RuntimeEnv>>,
     /// The group in which the plan has run last, and its counts; `None` before the first run.
     ran: Mutex<Option<Arc<Life>>>,
 }
 
 impl InGroupExec {
-    fn over(input: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
+    fn over(
+        input: Arc<dyn ExecutionPlan>,
+        pool: &Arc<GroupPool>,
+        env: Option<Arc<RuntimeEnv>>,
+    ) -> Arc<dyn ExecutionPlan> {
         Arc::new(InGroupExec {
             input,
             pool: Arc::clone(pool),
+            env,
             ran: Mutex::default(),
         })
     }
@@ -125,7 +134,9 @@ impl DisplayAs for InGroupExec {
 
 impl ExecutionPlan for InGroupExec {
     passes_on!("InGroupExec", |own, input| InGroupExec::over(
-        input, &own.pool
+        input,
+        &own.pool,
+        own.env.clone()
     ));
 
     fn execute(
@@ -140,7 +151,15 @@ impl ExecutionPlan for InGroupExec {
         } else {
             &own
         };
-        let context = context_with(context, pool)?;
+        let registry = |env: &RuntimeEnv| Arc::clone(&env.object_store_registry);
+        let of_session = self.env.as_ref().filter(|own_env| {
+            Arc::ptr_eq(pool, &own) && Arc::ptr_eq(&registry(own_env), &registry(&env))
+        });
+        let context = match of_session {
+            Some(own_env) if Arc::ptr_eq(own_env, &env) => context,
+            Some(own_env) => context_in(&context, Arc::clone(own_env)),
+            None => context_with(context, pool)?,
+        };
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
         let life = Arc::clone(pool.life());
         let unreserved = pool.unreserved();
@@ -244,12 +263,11 @@ impl GroupPool {
     /// # }
     /// ```
     pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let plan = if self.queued().is_some() {
-            put_partitions_in_queue(plan)
-        } else {
-            plan
+        let plan = match self.queued() {
+            Some(queued) => put_partitions_in_queue(plan, &queued.repeatable),
+            None => plan,
         };
-        put_in_group(plan, self)
+        put_in_group(plan, self, None)
     }
 }
 
@@ -257,7 +275,11 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
     let Some(env) = with_pool(&context.runtime_env(), pool)? else {
         return Ok(context);
     };
-    Ok(Arc::new(TaskContext::new(
+    Ok(context_in(&context, env))
+}
+
+fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
         context.session_config().clone(),
@@ -266,7 +288,7 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
         context.aggregate_functions().clone(),
         context.window_functions().clone(),
         env,
-    )))
+    ))
 }
 
 /// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that
@@ -286,7 +308,7 @@ pub(crate) fn with_pool(
 
 /// Returns a disk manager with the files of `env` that charges for `pool`, and no longer for the
 /// pool of before.
-fn disk_of(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Arc<DiskManager>> {
+pub(crate) fn disk_of(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Arc<DiskManager>> {
     let uncounted = files_of(&env.memory_pool).and_then(|files| files.uncounted(&env.disk_manager));
     let disk = uncounted.unwrap_or_else(|| Arc::clone(&env.disk_manager));
     files_of(pool).map_or(Ok(Arc::clone(&disk)), |files| files.counted(&disk))

@@ -91,6 +91,9 @@ pub struct GroupPool {
     /// The queue of the session's queries.
     #[cfg(feature = "session")]
     queued: Option<Arc<Queued>>,
+    /// Keys of the runtime that SQL of the session may set.
+    #[cfg(feature = "session")]
+    runtime_keys: Vec<String>,
     _cancelled: Registration,
 }
 
@@ -152,6 +155,8 @@ impl GroupPool {
             files: None,
             #[cfg(feature = "session")]
             queued: None,
+            #[cfg(feature = "session")]
+            runtime_keys: Vec::new(),
             _cancelled: cancelled,
         }
     }
@@ -197,8 +202,17 @@ impl GroupPool {
             .spill_counter
             .map(|counter| Files::new(group, counter))
             .transpose()?;
-        pool.queued = config.queue.clone().map(Queued::new);
+        pool.queued = config
+            .queue
+            .clone()
+            .map(|queue| Queued::new(queue, config.repeatable.clone()));
+        pool.runtime_keys.clone_from(&config.runtime_keys);
         Ok(Arc::new(pool))
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn runtime_keys(&self) -> &[String] {
+        &self.runtime_keys
     }
 
     #[cfg(feature = "session")]
@@ -475,12 +489,12 @@ impl GroupPool {
                     account,
                     bytes,
                     level,
-                    queued.queue().patience(),
+                    queued.queue().longest(),
                     &place,
                     waits,
                 )
             };
-            if let Some(place) = queued.wait_in_place(level) {
+            if let Some(place) = queued.wait_in_place(level, bytes) {
                 return in_place(place);
             }
             let begun = Instant::now();
@@ -498,7 +512,7 @@ impl GroupPool {
                 return waited;
             }
             // The first row has left meanwhile.
-            return queued.wait_in_place(level).and_then(in_place);
+            return queued.wait_in_place(level, bytes).and_then(in_place);
         }
         patience(None, &|| false)
     }

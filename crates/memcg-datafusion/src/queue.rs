@@ -2,10 +2,9 @@
 //! fewer beside them.
 //!
 //! An attempt is one run of a query. The queue knows which attempts run below which groups. After a
-//! refusal at a level, fewer attempts run side by side below it, until enough have ended well
-//! there.
+//! refusal at a level, fewer attempts of the tenant run side by side below it, until enough have
+//! ended well there. `lines.rs` says which query starts next.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,43 +15,51 @@ use futures::task::AtomicWaker;
 use memcg::{Group, GroupId};
 
 use crate::ended::contain;
+use crate::lines::{Growth, HOLDS_PART, Query, Reader, Refused, Running, SETTLED, State, Waiting};
 
 /// Time between two looks of the thread at the line: memory that comes back and patience that ends
 /// wake no thread.
 const LOOK: Duration = Duration::from_millis(5);
-/// A query, or a level where one is to run alone, gives back no more once the bytes that it holds
-/// have not fallen for this time.
-const SETTLED: Duration = Duration::from_millis(25);
-/// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line
-/// waits for them for such a part of the patience.
-const STILL_PART: u32 = 50;
-/// Attempts that end well, for each that may run side by side, before the level admits one more.
-const WELL: usize = 2;
-/// A query that is to give way to another one holds its rows back for such a part of the patience.
-const HOLDS_PART: u32 = 50;
+/// Longest patience: a time that no process sees the end of, and that can be added to now.
+const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A line in which queries wait for memory that other queries hold, instead of failing.
+/// Lines in which queries wait for memory that other queries hold, instead of failing.
 ///
 /// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that
 /// is refused because of others gives all back, waits in line, and runs again: with fewer beside
 /// it, and the last time alone below the group that was full. So a query that fits alone is not
 /// failed. One that is refused for its own max, or with no query beside it, is not run again.
 ///
-/// A result is never sent twice. A query runs again only before its first row has left the plan, by
-/// a new physical plan of the same logical plan. From its first row on it waits in its place: it
-/// keeps what it has, no other query starts below the full group before it goes on, and one that is
-/// refused there gives all back at once. The same is done for what cannot be read or written twice:
-/// a plan with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own.
-/// A `COPY` or an `INSERT` runs again until its sink gets the first row.
+/// A result is never sent twice, and never another one than the query has without a limit. A query
+/// runs again only before its first row has left the plan, by a new physical plan of the same
+/// logical plan, and only if each part of the plan is known to give the same rows again:
+/// DataFusion's own tables in memory, files, views and series, and what the service
+/// [declares](crate::PoolConfig::repeatable). From its first row on, and with any other part from
+/// its start, it waits in its place: it keeps what it has, no other query starts below the full
+/// group before it goes on, and one that is refused there gives all back at once. A `COPY` or an
+/// `INSERT` runs again until its sink gets the first row.
 ///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused
 /// a query, one sends rows at a time: another keeps its first rows (16 batches, for which it is
-/// charged) until that one ends, and for a fiftieth of the patience at most. A query that cannot
-/// run again starts as late.
+/// charged) until that one ends or its reader pauses, and for a fiftieth of the patience at most. A
+/// query that cannot run again starts as late.
 ///
-/// While a query waits in line, later queries of the same queue that wait for the same group wait
-/// behind it. A value is a handle: clones are the same line. A service has one queue, or one for
-/// each tenant.
+/// # Tenants
+///
+/// A service has one queue. Each child of the root, or of [`tenants_of`](Self::tenants_of), has a
+/// line: a query that waits keeps later ones of its tenant behind it. The lines are served in this
+/// order: tenants that use less than their `low` or `min`, then by
+/// [importance](memcg::Limits::importance), then those that hold less.
+///
+/// Queries of other tenants pass one that waits, where that takes nothing from it: while what is in
+/// its way is held by others than queries that go on, such as one whose reader has taken a batch
+/// and pauses. Else they stay behind it, but for those of a tenant whose last four queries have
+/// held little (all that run, and one more, at most a sixteenth of what the level may hold), for a
+/// twentieth of the patience, and those of a tenant that uses less than its `low`, for half of it.
+/// So no query starves: its turn comes once those that run have ended.
+///
+/// A value is a handle: clones are the same queue. [`at_once`](Self::at_once) and
+/// [`patience`](Self::patience) return handles with the settings of a tenant.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,6 +83,11 @@ const HOLDS_PART: u32 = 50;
 #[derive(Clone)]
 pub struct QueryQueue {
     shared: Arc<Shared>,
+    /// The tenants are the children of this group; `None`: those of the root.
+    tenants: Option<GroupId>,
+    /// Most queries of the tenant that run at a time.
+    most: usize,
+    patience: Duration,
 }
 
 /// Counts of a [`QueryQueue`]: queries that run and wait now, and restarts and refusals so far.
@@ -98,256 +110,10 @@ pub struct QueueCounts {
 
 struct Shared {
     attempts: u32,
-    patience: Duration,
     state: Mutex<State>,
     restarts: AtomicU64,
     refused: AtomicU64,
     refused_after_first_row: AtomicU64,
-}
-
-#[derive(Default)]
-struct State {
-    next: u64,
-    running: Vec<Running>,
-    /// Queries that wait, in the order of the line.
-    waiting: Vec<Waiting>,
-    /// Most attempts that may run side by side below each level that was full.
-    widths: HashMap<GroupId, Width>,
-    /// Levels for which a growth waits in place, each with the attempt that grows, and since when.
-    in_place: Vec<(u64, GroupId, Instant)>,
-    /// Wakers of attempts that hold their rows back.
-    holding: Vec<Arc<AtomicWaker>>,
-    has_thread: bool,
-}
-
-/// An attempt that runs.
-struct Running {
-    id: u64,
-    /// The query's group, and those above it.
-    levels: Arc<[GroupId]>,
-    /// For each level, true if another attempt has run below it meanwhile.
-    beside: Vec<bool>,
-    /// The level below which no other attempt of the queue may run beside this one.
-    alone: Option<GroupId>,
-    /// The attempt is the query's last one: it has sent a row, or its plan cannot run twice.
-    is_last: bool,
-}
-
-struct Waiting {
-    id: u64,
-    /// The query's plan cannot run twice.
-    is_last: bool,
-    levels: Arc<[GroupId]>,
-    waker: Arc<AtomicWaker>,
-    until: Instant,
-    /// `None`: the query is new.
-    refused: Option<Refused>,
-    is_over: bool,
-}
-
-/// A refusal: the level that was full, and what has to change before the query runs again.
-struct Refused {
-    level: Group,
-    own: Group,
-    /// Attempts that ran beside it below the level, and bytes that others held there.
-    beside: usize,
-    others: u64,
-    alone: bool,
-    since: Instant,
-    /// Least bytes that the query, or the level where it is to be alone, has held since the
-    /// refusal. `moved` is the time of the last fall.
-    least: u64,
-    moved: Instant,
-}
-
-struct Width {
-    most: usize,
-    ended_well: usize,
-}
-
-impl State {
-    fn below(&self, level: GroupId) -> usize {
-        self.running
-            .iter()
-            .filter(|attempt| attempt.levels.contains(&level))
-            .count()
-    }
-
-    /// The level that keeps a query from starting now. `None`: it may start.
-    fn obstacle(&self, waiting: &Waiting) -> Option<GroupId> {
-        let is_closed = |level: GroupId| {
-            self.in_place.iter().any(|(_, place, _)| *place == level)
-                || self
-                    .running
-                    .iter()
-                    .any(|attempt| attempt.alone == Some(level))
-                || self
-                    .widths
-                    .get(&level)
-                    .is_some_and(|width| self.below(level) >= width.most)
-        };
-        let closed = waiting
-            .levels
-            .iter()
-            .copied()
-            .find(|level| is_closed(*level));
-        closed.or_else(|| {
-            let refused = waiting.refused.as_ref()?;
-            let level = refused.level.id();
-            let beside = self.below(level);
-            let has_fewer = match refused.beside {
-                0 => refused.others_hold() < refused.others,
-                _ if refused.alone => beside == 0,
-                before => beside < before,
-            };
-            (!has_fewer || !refused.has_settled()).then_some(level)
-        })
-    }
-
-    /// True if another attempt that is a query's last one runs below one of these levels, and the
-    /// level has refused.
-    fn has_last_beside(&self, id: u64, levels: &[GroupId]) -> bool {
-        let is_full = |level: &GroupId| levels.contains(level) && self.widths.contains_key(level);
-        self.running
-            .iter()
-            .any(|other| other.is_last && other.id != id && other.levels.iter().any(is_full))
-    }
-
-    /// Has a thread look at the line. False: the system gives none.
-    fn is_watched(&mut self, shared: &Arc<Shared>) -> bool {
-        if !self.has_thread {
-            let shared = Arc::downgrade(shared);
-            let named = thread::Builder::new().name("memcg-queue".to_string());
-            self.has_thread = named.spawn(move || watch(&shared)).is_ok();
-        }
-        self.has_thread
-    }
-
-    /// Halves the number of attempts that may run side by side below a level that has refused one.
-    fn narrow(&mut self, level: GroupId) {
-        let most = (self.below(level) / 2).max(1);
-        let width = self.widths.entry(level).or_insert(Width {
-            most,
-            ended_well: 0,
-        });
-        width.most = width.most.min(most);
-        width.ended_well = 0;
-    }
-
-    /// Forgets the widths of levels below which no query runs or waits.
-    fn forget(&mut self) {
-        let State {
-            widths,
-            running,
-            waiting,
-            ..
-        } = self;
-        let is_of = |levels: &[GroupId], level: &GroupId| levels.contains(level);
-        widths.retain(|level, _| {
-            running.iter().any(|attempt| is_of(&attempt.levels, level))
-                || waiting.iter().any(|waiting| is_of(&waiting.levels, level))
-        });
-    }
-
-    fn start(&mut self, id: u64, levels: &Arc<[GroupId]>, alone: Option<GroupId>, is_last: bool) {
-        let beside = levels.iter().map(|level| self.below(*level) > 0).collect();
-        for other in &mut self.running {
-            for (level, beside) in other.levels.iter().zip(&mut other.beside) {
-                *beside |= levels.contains(level);
-            }
-        }
-        self.running.push(Running {
-            id,
-            levels: Arc::clone(levels),
-            beside,
-            alone,
-            is_last,
-        });
-    }
-
-    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers
-    /// of these queries, and of those that hold rows back: they look again.
-    fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
-        let now = Instant::now();
-        let mut wakes = std::mem::take(&mut self.holding);
-        let mut behind = Vec::<GroupId>::new();
-        let mut at = 0;
-        while at < self.waiting.len() {
-            if self.waiting[at].is_over {
-                at += 1;
-                continue;
-            }
-            if let Some(refused) = &mut self.waiting[at].refused {
-                refused.look(now);
-            }
-            let waiting = &self.waiting[at];
-            let is_behind = waiting.levels.iter().any(|level| behind.contains(level));
-            let obstacle = self.obstacle(waiting);
-            let is_in_vain = |refused: &Refused| {
-                refused.beside == 0
-                    && refused.since.elapsed() > patience / STILL_PART
-                    && self.below(refused.level.id()) == 0
-            };
-            let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
-            // It would send rows beside another, and so starts as late as rows are held back.
-            let is_new =
-                waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
-            let is_second =
-                waiting.is_last && is_new && self.has_last_beside(waiting.id, &waiting.levels);
-            let starts = obstacle.is_none() && !is_behind && !is_second;
-            match (starts || (is_late && waiting.refused.is_none()), is_late) {
-                (true, _) => {
-                    let waiting = self.waiting.remove(at);
-                    let alone = waiting.refused.as_ref().filter(|refused| refused.alone);
-                    let alone = alone.map(|refused| refused.level.id());
-                    self.start(waiting.id, &waiting.levels, alone, waiting.is_last);
-                    wakes.push(waiting.waker);
-                }
-                (false, true) => {
-                    self.waiting[at].is_over = true;
-                    wakes.push(Arc::clone(&self.waiting[at].waker));
-                    at += 1;
-                }
-                (false, false) => {
-                    behind.extend(
-                        waiting
-                            .refused
-                            .as_ref()
-                            .map(|refused| refused.level.id())
-                            .or(obstacle),
-                    );
-                    at += 1;
-                }
-            }
-        }
-        wakes
-    }
-}
-
-impl Refused {
-    fn others_hold(&self) -> u64 {
-        self.level.live().saturating_sub(self.own.live())
-    }
-
-    fn held(&self) -> u64 {
-        if self.alone {
-            self.level.live()
-        } else {
-            self.own.live()
-        }
-    }
-
-    fn look(&mut self, now: Instant) {
-        let held = self.held();
-        if held < self.least {
-            self.least = held;
-            self.moved = now;
-        }
-    }
-
-    fn has_settled(&self) -> bool {
-        self.least == 0 || self.moved.elapsed() >= SETTLED
-    }
 }
 
 impl Shared {
@@ -356,8 +122,18 @@ impl Shared {
     }
 
     fn advance(&self) {
-        let wakes = self.lock().advance(self.patience);
+        let wakes = self.lock().advance();
         wake(wakes);
+    }
+
+    /// Has a thread look at the lines. False: the system gives none.
+    fn is_watched(self: &Arc<Self>, state: &mut State) -> bool {
+        if !state.has_thread {
+            let shared = Arc::downgrade(self);
+            let named = thread::Builder::new().name("memcg-queue".to_string());
+            state.has_thread = named.spawn(move || watch(&shared)).is_ok();
+        }
+        state.has_thread
     }
 
     /// Puts a query into the line, and starts it at once if nothing is in its way. False: the query
@@ -366,9 +142,9 @@ impl Shared {
         let id = waiting.id;
         let mut state = self.lock();
         state.waiting.push(waiting);
-        let wakes = state.advance(self.patience);
+        let wakes = state.advance();
         let waits = state.waiting.iter().any(|waiting| waiting.id == id);
-        let is_looked_at = !waits || state.is_watched(self);
+        let is_looked_at = !waits || self.is_watched(&mut state);
         drop(state);
         wake(wakes);
         is_looked_at
@@ -402,15 +178,15 @@ fn watch(shared: &Weak<Shared>) {
 }
 
 impl QueryQueue {
-    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most
+    /// A queue for queries that run at most `attempts` times, at least twice, and wait for at most
     /// `patience` in all. Then a query gets its last refusal. A new query waits behind others for
-    /// at most `patience`, too, and then starts.
+    /// at most `patience`, too, and then starts. One that was to run alone, and was refused for
+    /// others that have passed it, runs once more.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
     pub fn new(attempts: u32, patience: Duration) -> QueryQueue {
         let shared = Shared {
             attempts: attempts.max(2),
-            patience,
             state: Mutex::default(),
             restarts: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -418,6 +194,48 @@ impl QueryQueue {
         };
         QueryQueue {
             shared: Arc::new(shared),
+            tenants: None,
+            most: usize::MAX,
+            patience: patience.min(PATIENCE_MAX),
+        }
+    }
+
+    /// Returns a handle of the same queue whose tenants are the children of `group`. The default is
+    /// the root: its children are the tenants.
+    ///
+    /// A query of a group that is not below `group` has the tenant that it has by default.
+    pub fn tenants_of(&self, group: &Group) -> QueryQueue {
+        QueryQueue {
+            tenants: Some(group.id()),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a handle of the same queue for a tenant whose queries run at most `most` at a time,
+    /// at least one. The others wait in the tenant's line, for their patience at most.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use memcg_datafusion::{PoolConfig, QueryQueue};
+    ///
+    /// let queue = QueryQueue::new(3, Duration::from_secs(60));
+    /// let gold = PoolConfig::new().spill_on_demand().queue(&queue);
+    /// let free = PoolConfig::new().spill_on_demand().queue(&queue.at_once(2).patience(Duration::from_secs(10)));
+    /// # let _ = (gold, free);
+    /// ```
+    pub fn at_once(&self, most: usize) -> QueryQueue {
+        QueryQueue {
+            most: most.max(1),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a handle of the same queue for a tenant whose queries wait for at most `time`.
+    pub fn patience(&self, time: Duration) -> QueryQueue {
+        QueryQueue {
+            patience: time.min(PATIENCE_MAX),
+            ..self.clone()
         }
     }
 
@@ -443,54 +261,86 @@ impl QueryQueue {
         }
     }
 
-    pub(crate) fn patience(&self) -> Duration {
-        self.shared.patience
+    /// The longest wait of a query of this handle's tenant.
+    pub(crate) fn longest(&self) -> Duration {
+        self.patience
     }
 
     /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn
     /// wakes `waker`. `is_last`: its plan cannot run twice.
-    pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>, is_last: bool) -> Place {
-        let levels: Arc<[GroupId]> = std::iter::once(own.id())
-            .chain(own.ancestors().map(|group| group.id()))
-            .collect();
+    pub(crate) fn arrive(
+        &self,
+        own: &Group,
+        waker: &Arc<AtomicWaker>,
+        reader: &Arc<Reader>,
+        is_last: bool,
+    ) -> Place {
+        let query = self.query(own, reader);
         let id = {
             let mut state = self.shared.lock();
             state.next += 1;
             state.next
         };
         let place = Place {
-            shared: Arc::clone(&self.shared),
+            queue: self.clone(),
             id,
             attempts: 1,
             until: None,
         };
-        let until = Instant::now() + self.shared.patience;
-        let waker = Arc::clone(waker);
         let waiting = Waiting {
             id,
             is_last,
-            levels: Arc::clone(&levels),
-            waker,
-            until,
+            query: query.clone(),
+            waker: Arc::clone(waker),
+            until: Instant::now() + self.patience,
             refused: None,
             is_over: false,
         };
         if !self.shared.line_up(waiting) {
             let mut state = self.shared.lock();
-            state.waiting.retain(|waiting| waiting.id != id);
-            state.start(id, &levels, None, is_last);
+            let at = state.waiting.iter().position(|waiting| waiting.id == id);
+            let gone = at.map(|at| state.waiting.remove(at));
+            state.start(id, query, None, is_last);
+            drop(state);
+            // Without the lock: its waker is foreign.
+            drop(gone);
         }
         place
     }
 
+    fn query(&self, own: &Group, reader: &Arc<Reader>) -> Query {
+        let groups: Vec<Group> = std::iter::once(own.clone())
+            .chain(own.ancestors())
+            .collect();
+        // Groups are listed from below, and the last one is the root.
+        let of = |parent: usize| groups.get(parent.checked_sub(1)?);
+        let named = self
+            .tenants
+            .and_then(|tenants| groups.iter().position(|group| group.id() == tenants));
+        let tenant = named.and_then(of).or_else(|| of(groups.len() - 1));
+        Query {
+            own: own.clone(),
+            tenant: tenant.unwrap_or(own).clone(),
+            levels: groups.iter().map(Group::id).collect(),
+            most: self.most,
+            patience: self.patience,
+            reader: Arc::clone(reader),
+        }
+    }
+
     /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue
     /// runs beside it there.
-    pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
+    pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group, bytes: u64) -> Option<InPlace> {
         let mut state = self.shared.lock();
         if state.below(level.id()) < 2 {
             return None;
         }
-        state.in_place.push((attempt, level.id(), Instant::now()));
+        state.in_place.push(Growth {
+            attempt,
+            level: level.clone(),
+            bytes,
+            since: Instant::now(),
+        });
         Some(InPlace {
             shared: Arc::clone(&self.shared),
             id: attempt,
@@ -502,19 +352,17 @@ impl QueryQueue {
     /// gives way.
     pub(crate) fn has_in_place(&self, level: &Group) -> bool {
         let state = self.shared.lock();
-        state
-            .in_place
-            .iter()
-            .any(|(_, place, since)| *place == level.id() && since.elapsed() >= SETTLED)
+        let waits = |growth: &Growth| &growth.level == level && growth.since.elapsed() >= SETTLED;
+        state.in_place.iter().any(waits)
     }
 
     /// True if another attempt of the queue has run below `level` beside this one.
     pub(crate) fn has_run_beside(&self, attempt: u64, level: &Group) -> bool {
         let state = self.shared.lock();
-        let running = state.running.iter().find(|running| running.id == attempt);
-        running.is_some_and(|running| {
+        state.attempt(attempt).is_some_and(|running| {
             // A group of the pool below the query's own is the query's own, which is the first.
             let at = running
+                .query
                 .levels
                 .iter()
                 .position(|id| *id == level.id())
@@ -536,12 +384,9 @@ impl QueryQueue {
 
 impl fmt::Debug for QueryQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared {
-            attempts, patience, ..
-        } = &*self.shared;
         f.debug_struct("QueryQueue")
-            .field("attempts", attempts)
-            .field("patience", patience)
+            .field("attempts", &self.shared.attempts)
+            .field("patience", &self.patience)
             .field("counts", &self.counts())
             .finish()
     }
@@ -549,7 +394,7 @@ impl fmt::Debug for QueryQueue {
 
 /// A query's place, in line or among the attempts that run. Its drop gives the place up.
 pub(crate) struct Place {
-    shared: Arc<Shared>,
+    queue: QueryQueue,
     id: u64,
     attempts: u32,
     /// End of the patience of a query that was refused; `None` before its first refusal.
@@ -572,6 +417,8 @@ pub(crate) struct OfOthers {
     others: u64,
     /// The attempt ran alone below a level that is further down.
     was_alone: bool,
+    /// It ran alone, and queries of other tenants have passed it.
+    is_passed: bool,
 }
 
 impl Place {
@@ -579,24 +426,22 @@ impl Place {
         self.id
     }
 
-    fn queue(&self) -> QueryQueue {
-        QueryQueue {
-            shared: Arc::clone(&self.shared),
-        }
+    fn shared(&self) -> &Arc<Shared> {
+        &self.queue.shared
     }
 
     pub(crate) fn is_last_try(&self) -> bool {
-        self.attempts >= self.shared.attempts
+        self.attempts >= self.shared().attempts
     }
 
     /// Counts one more run of the query.
     pub(crate) fn restarts(&self) {
         // Relaxed: a figure.
-        self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+        self.shared().restarts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn turn(&self) -> Turn {
-        let state = self.shared.lock();
+        let state = self.shared().lock();
         match state.waiting.iter().find(|waiting| waiting.id == self.id) {
             Some(waiting) if waiting.is_over => Turn::Over,
             Some(_) => Turn::Waits,
@@ -615,17 +460,21 @@ impl Place {
         } else {
             0
         };
-        let state = self.shared.lock();
-        let attempt = state.running.iter().find(|attempt| attempt.id == self.id)?;
-        let at = attempt.levels.iter().position(|id| *id == level.id())?;
+        let state = self.shared().lock();
+        let attempt = state.attempt(self.id)?;
+        let levels = &attempt.query.levels;
+        let at = levels.iter().position(|id| *id == level.id())?;
         let alone = attempt
             .alone
-            .map(|id| attempt.levels.iter().position(|level| *level == id));
+            .as_ref()
+            .map(|alone| levels.iter().position(|level| *level == alone.level.id()));
         // Levels are listed from below.
-        if alone.is_some_and(|alone| alone >= Some(at)) || (!attempt.beside[at] && others == 0) {
+        let is_alone = alone.is_some_and(|alone| alone >= Some(at));
+        let has_beside = attempt.beside[at];
+        if (is_alone || others == 0) && !has_beside {
             return None;
         }
-        let beside = if attempt.beside[at] {
+        let beside = if has_beside {
             state.below(level.id()).saturating_sub(1).max(1)
         } else {
             0
@@ -637,13 +486,15 @@ impl Place {
             own,
             beside,
             others,
-            was_alone: alone.is_some(),
+            was_alone: alone.is_some() && !is_alone,
+            is_passed: is_alone,
         })
     }
 
-    /// True if the query has an attempt left, or has run alone only below a level further down.
+    /// True if the query has an attempt left, or has run alone only below a level further down, or
+    /// others have passed it there.
     pub(crate) fn may_run_again(&self, refusal: &OfOthers) -> bool {
-        !self.is_last_try() || refusal.was_alone
+        !self.is_last_try() || refusal.was_alone || refusal.is_passed
     }
 
     /// Ends the attempt and puts its query back into the line. The query has given all its memory
@@ -654,65 +505,66 @@ impl Place {
             own,
             beside,
             others,
+            is_passed,
             ..
         } = refusal;
         let now = Instant::now();
-        let until = self.until.unwrap_or(now + self.shared.patience);
+        let until = self.until.unwrap_or(now + self.queue.patience);
         let attempts = self.attempts + 1;
-        let alone = attempts >= self.shared.attempts;
-        let least = if alone { level.live() } else { own.live() };
-        let (levels, id) = {
-            let mut state = self.shared.lock();
-            state.narrow(level.id());
-            let at = state
-                .running
-                .iter()
-                .position(|attempt| attempt.id == self.id);
-            let levels = at.map_or_else(Arc::default, |at| state.running.swap_remove(at).levels);
+        let is_alone = attempts >= self.shared().attempts;
+        let least = if is_alone { level.live() } else { own.live() };
+        let place = |id| Place {
+            queue: self.queue.clone(),
+            id,
+            attempts,
+            until: Some(until),
+        };
+        let (query, id) = {
+            let mut state = self.shared().lock();
             state.next += 1;
-            (levels, state.next)
+            let id = state.next;
+            let running = &mut state.running;
+            let Some(at) = running.iter().position(|attempt| attempt.id == self.id) else {
+                // It does not run, so it has no place to give up.
+                return place(id);
+            };
+            let query = running[at].query.clone();
+            state.narrow(query.tenant.id(), level.id());
+            drop(state.running.swap_remove(at));
+            (query, id)
         };
-        let refused = Refused {
-            level,
-            own,
-            beside,
-            others,
-            alone,
-            since: now,
-            least,
-            moved: now,
-        };
-        let waker = Arc::clone(waker);
-        let is_over = now >= until;
         let waiting = Waiting {
             id,
             is_last: false,
-            levels,
-            waker,
+            query,
+            waker: Arc::clone(waker),
             until,
-            refused: Some(refused),
-            is_over,
+            refused: Some(Refused {
+                level,
+                beside,
+                others,
+                alone: is_alone.then_some(is_passed),
+                since: now,
+                least,
+                moved: now,
+            }),
+            is_over: now >= until,
         };
-        if !self.shared.line_up(waiting) {
-            let mut state = self.shared.lock();
+        if !self.shared().line_up(waiting) {
+            let mut state = self.shared().lock();
             state
                 .waiting
                 .iter_mut()
                 .filter(|waiting| waiting.id == id)
                 .for_each(|waiting| waiting.is_over = true);
         }
-        Place {
-            shared: Arc::clone(&self.shared),
-            id,
-            attempts,
-            until: Some(until),
-        }
+        place(id)
     }
 
     /// Makes the attempt the query's last one, so that a row may leave. False: another query's last
     /// attempt runs below a level that has refused, and the caller does not `insist`.
     pub(crate) fn makes_last(&self, insists: bool) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared().lock();
         let Some(at) = state
             .running
             .iter()
@@ -722,7 +574,7 @@ impl Place {
         };
         let may = insists
             || state.running[at].is_last
-            || !state.has_last_beside(self.id, &state.running[at].levels);
+            || !state.has_last_beside(self.id, &state.running[at].query.levels);
         state.running[at].is_last |= may;
         may
     }
@@ -730,12 +582,12 @@ impl Place {
     /// Has `waker` woken for another look at [`makes_last`](Self::makes_last). False: the rows have
     /// been held back `since` long ago, or the system gives no thread to look.
     pub(crate) fn holds(&self, since: Instant, waker: &Arc<AtomicWaker>) -> bool {
-        if since.elapsed() >= self.shared.patience / HOLDS_PART {
+        if since.elapsed() >= self.queue.patience / HOLDS_PART {
             return false;
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared().lock();
         state.holding.push(Arc::clone(waker));
-        state.is_watched(&self.shared)
+        self.shared().is_watched(&mut state)
     }
 
     /// Describes the refusal of another attempt for which this one is to give way: its growth waits
@@ -743,7 +595,7 @@ impl Place {
     pub(crate) fn gives_way(&self, own: &Group) -> Option<OfOthers> {
         let level = own
             .ancestors()
-            .find(|level| self.queue().has_in_place(level))?;
+            .find(|level| self.queue.has_in_place(level))?;
         self.of_others(&level, own)
             .filter(|refusal| self.may_run_again(refusal))
     }
@@ -751,41 +603,24 @@ impl Place {
     /// Counts an attempt that has given all its rows. After enough of them, one more may run beside
     /// the others.
     pub(crate) fn ended_well(&self) {
-        let mut state = self.shared.lock();
-        let Some(attempt) = state.running.iter().find(|attempt| attempt.id == self.id) else {
-            return;
-        };
-        let levels = Arc::clone(&attempt.levels);
-        for (_, width) in state
-            .widths
-            .iter_mut()
-            .filter(|(level, _)| levels.contains(level))
-        {
-            width.ended_well += 1;
-            if width.ended_well >= WELL * width.most {
-                width.most += 1;
-                width.ended_well = 0;
-            }
-        }
+        self.shared().lock().ended_well(self.id);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let gone = {
-            let mut state = self.shared.lock();
-            state.running.retain(|attempt| attempt.id != self.id);
-            let at = state
-                .waiting
-                .iter()
-                .position(|waiting| waiting.id == self.id);
-            let gone = at.map(|at| state.waiting.remove(at));
+        let gone: (Option<Running>, Option<Waiting>) = {
+            let mut state = self.shared().lock();
+            let at = state.running.iter().position(|one| one.id == self.id);
+            let ran = at.map(|at| state.running.swap_remove(at));
+            let at = state.waiting.iter().position(|one| one.id == self.id);
+            let waited = at.map(|at| state.waiting.remove(at));
             state.forget();
-            gone
+            (ran, waited)
         };
-        // Without the lock: its waker is foreign.
+        // Without the lock: a waker is foreign, and the last handle of a group may call listeners.
         drop(gone);
-        self.shared.advance();
+        self.shared().advance();
     }
 }
 
@@ -819,28 +654,28 @@ impl InPlace {
     pub(crate) fn others_go_on(&self) -> bool {
         let state = self.shared.lock();
         let waits = |attempt: &Running| {
-            state
-                .in_place
-                .iter()
-                .any(|(id, level, _)| *id == attempt.id && *level == self.level)
+            let is_its = |growth: &Growth| growth.attempt == attempt.id;
+            let of_level = |growth: &&Growth| growth.level.id() == self.level;
+            state.in_place.iter().filter(of_level).any(is_its)
         };
         state
             .running
             .iter()
-            .any(|attempt| attempt.levels.contains(&self.level) && !waits(attempt))
+            .any(|attempt| attempt.query.levels.contains(&self.level) && !waits(attempt))
     }
 }
 
 impl Drop for InPlace {
     fn drop(&mut self) {
-        {
+        let gone = {
             let mut state = self.shared.lock();
             let is_own =
-                |(id, level, _): &(u64, GroupId, Instant)| *id == self.id && *level == self.level;
-            if let Some(at) = state.in_place.iter().position(is_own) {
-                state.in_place.swap_remove(at);
-            }
-        }
+                |growth: &Growth| growth.attempt == self.id && growth.level.id() == self.level;
+            let at = state.in_place.iter().position(is_own);
+            at.map(|at| state.in_place.swap_remove(at))
+        };
+        // Without the lock: the last handle of a group may call listeners.
+        drop(gone);
         self.shared.advance();
     }
 }

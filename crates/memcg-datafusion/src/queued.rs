@@ -22,12 +22,11 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
-    Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions, reset_plan_states,
+    ChildrenPropertiesMode, ReplaceChildrenOptions, reset_plan_states,
 };
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
-use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
 };
@@ -37,9 +36,11 @@ use futures::task::AtomicWaker;
 use memcg::{Charge, Group, OnFull};
 
 use crate::attempts::{Attempt, Queued, Waits};
+use crate::lines::Reader;
 use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
+use crate::repeats::Repeatable;
 
 /// So many batches are held back for an error that is under way. Some operators go on after a
 /// refusal, so it may not come.
@@ -84,32 +85,39 @@ impl Again {
 
 /// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which
 /// cannot take its rows twice. `logical` plans the query anew.
-pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
-    let runs_again = can_run_again(&logical.plan, &plan)?;
-    let again = Arc::new(Again::Logical(Box::new(logical)));
+pub(crate) fn put_in_queue(plan: Plan, logical: Logical, repeatable: &Repeatable) -> Result<Plan> {
+    let unknown = repeatable.unknown_table(&logical.plan)?;
+    let again = |input: &Plan, logical: Logical| match unknown
+        .or_else(|| repeatable.unknown_part(&**input))
+    {
+        None => Ok(Arc::new(Again::Logical(Box::new(logical)))),
+        Some(part) => Err(Never(part)),
+    };
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
         let input = of_one_partition(Arc::clone(sink.input()));
-        let again = can_read_again(&input).then_some(again);
+        let again = again(&input, logical);
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         return plan.replace_children(vec![Arc::new(QueuedExec::new(input, again))], options);
     }
-    Ok(Arc::new(QueuedExec::new(
-        of_one_partition(plan),
-        runs_again.then_some(again),
-    )))
+    // A plan that writes without a sink of DataFusion's writes while it runs.
+    let again = if matches!(logical.plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_)) {
+        Err(Never(plan.name().to_string()))
+    } else {
+        again(&plan, logical)
+    };
+    Ok(Arc::new(QueuedExec::new(of_one_partition(plan), again)))
 }
 
 /// Has each partition of a plan that another engine has made wait in line.
-pub(crate) fn put_partitions_in_queue(plan: Plan) -> Plan {
-    let copy = if can_read_again(&plan) && !has_filter_of_another(&plan) {
-        reset_plan_states(Arc::clone(&plan)).ok()
-    } else {
-        None
+pub(crate) fn put_partitions_in_queue(plan: Plan, repeatable: &Repeatable) -> Plan {
+    let again = match repeatable.unknown_part(&*plan) {
+        Some(part) => Err(Never(part)),
+        None if has_filter_of_another(&plan) => Err(Never("a dynamic filter".to_string())),
+        None => reset_plan_states(Arc::clone(&plan))
+            .map(|copy| Arc::new(Again::Physical(copy)))
+            .map_err(|error| Never(error.strip_backtrace())),
     };
-    Arc::new(QueuedExec::new(
-        plan,
-        copy.map(|copy| Arc::new(Again::Physical(copy))),
-    ))
+    Arc::new(QueuedExec::new(plan, again))
 }
 
 /// True if an operator reads a dynamic filter of another one: a copy of the plan would share it,
@@ -124,24 +132,6 @@ fn has_filter_of_another(plan: &Plan) -> bool {
     is_of_another || plan.children().into_iter().any(has_filter_of_another)
 }
 
-/// True if the plan only reads, from sources that can be read again.
-fn can_run_again(logical: &LogicalPlan, plan: &Plan) -> Result<bool> {
-    let is_other = |node: &LogicalPlan| {
-        Ok(matches!(
-            node,
-            LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Extension(_)
-        ))
-    };
-    Ok(can_read_again(plan) && !logical.exists(is_other)?)
-}
-
-fn can_read_again(plan: &Plan) -> bool {
-    let is_other = plan.is::<DataSinkExec>() || plan.is::<StreamingTableExec>();
-    !is_other
-        && plan.boundedness() == Boundedness::Bounded
-        && plan.children().into_iter().all(can_read_again)
-}
-
 /// Makes a plan of one partition, so that all its partitions start and end together. DataFusion
 /// does the same for a plan that is read as one stream.
 fn of_one_partition(plan: Plan) -> Plan {
@@ -152,16 +142,19 @@ fn of_one_partition(plan: Plan) -> Plan {
     }
 }
 
+/// The part of a plan for which it does not run again.
+#[derive(Clone, Debug)]
+struct Never(String);
+
 /// Operator that passes on the rows of its input, and has the query wait in line.
 struct QueuedExec {
     input: Plan,
-    /// `None`: the query cannot run again.
-    again: Option<Arc<Again>>,
+    again: std::result::Result<Arc<Again>, Never>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl QueuedExec {
-    fn new(input: Plan, again: Option<Arc<Again>>) -> QueuedExec {
+    fn new(input: Plan, again: std::result::Result<Arc<Again>, Never>) -> QueuedExec {
         QueuedExec {
             input,
             again,
@@ -174,17 +167,16 @@ impl fmt::Debug for QueuedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuedExec")
             .field("input", &self.input)
-            .field("runs_again", &self.again.is_some())
+            .field("runs_again", &self.again.is_ok())
             .finish()
     }
 }
 
 impl DisplayAs for QueuedExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = if self.again.is_some() {
-            "until the first row"
-        } else {
-            "never"
+        let again = match &self.again {
+            Ok(_) => "until the first row".to_string(),
+            Err(Never(part)) => format!("never, for {part}"),
         };
         match kind {
             DisplayFormatType::TreeRender => writeln!(f, "again={again}"),
@@ -199,7 +191,8 @@ impl ExecutionPlan for QueuedExec {
         if Arc::ptr_eq(&input, &own.input) {
             own
         } else {
-            Arc::new(QueuedExec::new(of_one_partition(input), None))
+            let other = Never("another input".to_string());
+            Arc::new(QueuedExec::new(of_one_partition(input), Err(other)))
         }
     });
 
@@ -217,12 +210,13 @@ impl ExecutionPlan for QueuedExec {
         Ok(Box::pin(QueuedStream {
             schema: self.input.schema(),
             input: Some(Arc::clone(&self.input)),
-            again: self.again.clone(),
+            again: self.again.clone().ok(),
             partition,
             context,
             queued,
             own,
             waker: Arc::default(),
+            reader: Arc::default(),
             restarts: MetricBuilder::new(&self.metrics).counter("restarts", partition),
             stage: Stage::New,
         }))
@@ -244,6 +238,7 @@ struct QueuedStream {
     queued: Arc<Queued>,
     own: Group,
     waker: Arc<AtomicWaker>,
+    reader: Arc<Reader>,
     restarts: Count,
     stage: Stage,
 }
@@ -352,10 +347,12 @@ impl QueuedStream {
         loop {
             match mem::replace(&mut self.stage, Stage::Over) {
                 Stage::New => {
-                    let place =
-                        self.queued
-                            .queue()
-                            .arrive(&self.own, &self.waker, self.again.is_none());
+                    let place = self.queued.queue().arrive(
+                        &self.own,
+                        &self.waker,
+                        &self.reader,
+                        self.again.is_none(),
+                    );
                     self.stage = Stage::Waits(place, None);
                 }
                 Stage::Waits(place, waits) => match (place.turn(), waits) {
@@ -454,7 +451,12 @@ impl Stream for QueuedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Registered before the look at the turn, so that no turn is missed.
         self.waker.register(context.waker());
-        Poll::Ready(ready!(self.poll_batch(context)))
+        self.reader.asks();
+        let batch = ready!(self.poll_batch(context));
+        if let Some(Ok(_)) = batch {
+            self.reader.takes();
+        }
+        Poll::Ready(batch)
     }
 }
 

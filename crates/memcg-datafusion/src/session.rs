@@ -26,8 +26,10 @@ use crate::state::session_in;
 /// too. They end with [`EndedError`](crate::EndedError) when the group is chosen as a victim or
 /// goes offline. A call copies the session's state, which takes some tens of microseconds.
 ///
-/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` return an
-/// error when their (empty) result is read. The session keeps its pool in any case.
+/// SQL does not leave the group, nor does it change what other sessions share. `SET` and `RESET` of
+/// a key of `datafusion.runtime` return an error that names it when their (empty) result is read,
+/// and change nothing, unless the service [allows](PoolConfig::runtime_key) the key. The session
+/// keeps its pool in any case.
 pub trait InGroupSession {
     /// Returns a session of `group`: for all queries of a tenant together.
     ///

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem::size_of;
 use std::pin::Pin;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::catalog::Session;
 use datafusion::common::{DataFusionError, Result, internal_err};
@@ -28,6 +28,7 @@ use crate::frames::TakeMarksOff;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Logical, put_in_queue};
+use crate::settings::{Keys, RUNTIME, runtime_of};
 
 /// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run
 /// in the pool's group.
@@ -37,8 +38,8 @@ pub(crate) fn session_in(
 ) -> Result<SessionContext> {
     let mut state = session.state();
     let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
-    let env = with_pool(state.runtime_env(), &dynamic)?
-        .unwrap_or_else(|| Arc::clone(state.runtime_env()));
+    let keys = Keys::new(pool.runtime_keys().to_vec());
+    let env = runtime_of(state.runtime_env(), &dynamic, &keys)?;
     let mut rules = state.analyzer().rules.iter();
     if !rules.any(|rule| rule.name() == TakeMarksOff.name()) {
         state.add_analyzer_rule(Arc::new(TakeMarksOff));
@@ -47,6 +48,8 @@ pub(crate) fn session_in(
         // A session of a group that is made from another one leaves that group.
         inner: base_planner(state.query_planner()),
         pool: Arc::clone(pool),
+        keys,
+        env: Mutex::new(Arc::clone(&env)),
         restore: OnceLock::new(),
     });
     let own = Arc::clone(&planner);
@@ -123,35 +126,30 @@ fn base_planner(planner: &Planner) -> Planner {
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,
+    keys: Arc<Keys>,
+    /// The session's runtime.
+    env: Mutex<Arc<RuntimeEnv>>,
     /// Gives the session the runtime of its group back.
     restore: OnceLock<Box<dyn Fn(Arc<RuntimeEnv>) + Send + Sync>>,
 }
 
 impl InGroupPlanner {
     async fn plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Plan> {
-        let mut env = Arc::clone(session.runtime_env());
-        let pool = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
-        if let Some(own) = with_pool(&env, &pool)? {
-            let before = std::mem::replace(&mut env, own);
-            if let Some(restore) = self.restore.get() {
-                restore(Arc::clone(&env));
-            }
-            if !Arc::ptr_eq(&before.memory_pool, &pool) && is_of_a_command(plan) {
-                return Err(self.kept());
-            }
-        }
+        let env = self.runtime(session.runtime_env(), is_of_a_command(plan))?;
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
             return Ok(put_in_group(
                 self.inner.create_physical_plan(plan, session).await?,
                 &self.pool,
+                Some(&env),
             ));
         };
-        let is_queued = self.pool.queued().is_some()
-            && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let is_run = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let queued = self.pool.queued().filter(|_| is_run);
         let mut rules = state.physical_optimizers().to_vec();
-        if !is_queued {
+        if queued.is_none() {
             rules.push(Arc::new(RunInGroup {
                 pool: Arc::clone(&self.pool),
+                env: Arc::clone(&env),
             }));
         }
         // This state lives as long as the planner plans, or the plan that may be made again.
@@ -159,10 +157,10 @@ impl InGroupPlanner {
             .with_session_id(state.session_id().to_string())
             .with_query_planner(Arc::clone(&self.inner))
             .with_physical_optimizer_rules(rules)
-            .with_runtime_env(env)
+            .with_runtime_env(Arc::clone(&env))
             .build();
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
-        if is_queued {
+        if let Some(queued) = queued {
             planned = put_in_queue(
                 planned,
                 Logical {
@@ -170,21 +168,62 @@ impl InGroupPlanner {
                     plan: plan.clone(),
                     state,
                 },
+                &queued.repeatable,
             )?;
         }
-        Ok(put_in_group(planned, &self.pool))
+        Ok(put_in_group(planned, &self.pool, Some(&env)))
     }
 
-    /// The error of a statement that sets the memory limit of the session.
-    fn kept(&self) -> DataFusionError {
+    /// The runtime of the session, where a statement finds `theirs`: if SQL has set another one
+    /// meanwhile, the session gets its own back. Returns an error for the statement that has.
+    fn runtime(&self, theirs: &Arc<RuntimeEnv>, is_command: bool) -> Result<Arc<RuntimeEnv>> {
+        let lock = || self.env.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = Arc::clone(&lock());
+        if Arc::ptr_eq(theirs, &own) {
+            return Ok(own);
+        }
+        let pool = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
+        if !Arc::ptr_eq(&theirs.object_store_registry, &own.object_store_registry) {
+            // The service has made it, for a session with this one's state.
+            let with_pool = with_pool(theirs, &pool)?;
+            return Ok(with_pool.unwrap_or_else(|| Arc::clone(theirs)));
+        }
+        let changed = self.keys.changed(&own, theirs);
+        let is_allowed = !changed.is_empty() && changed.iter().all(|key| self.keys.allows(key));
+        let env = if is_allowed {
+            with_pool(theirs, &pool)?.unwrap_or_else(|| Arc::clone(theirs))
+        } else {
+            own
+        };
+        let before = std::mem::replace(&mut *lock(), Arc::clone(&env));
+        // Without the lock: a runtime that is dropped drops foreign pools.
+        drop(before);
+        if let Some(restore) = self.restore.get() {
+            restore(Arc::clone(&env));
+        }
+        if is_command && !is_allowed {
+            return Err(self.kept(&changed));
+        }
+        Ok(env)
+    }
+
+    /// The error of a statement that sets keys of the runtime.
+    fn kept(&self, keys: &[&str]) -> DataFusionError {
         let group = self.pool.group();
         let max = match group.effective_max() {
             u64::MAX => "no max".to_string(),
             max => format!("a max of {}", Bytes(max)),
         };
+        let keys = match keys {
+            [] => format!("keys of {}", RUNTIME.trim_end_matches('.')),
+            keys => {
+                let whole: Vec<_> = keys.iter().map(|key| format!("{RUNTIME}{key}")).collect();
+                whole.join(" and ")
+            }
+        };
         DataFusionError::Configuration(format!(
-            "the memory limit of this session is that of {}, with {max}: SET and RESET of \
-             datafusion.runtime.memory_limit do not change it",
+            "SET and RESET do not change {keys} in a session of {}, which shares its runtime with others; its memory \
+             limit is that of the group, with {max}",
             group.path()
         ))
     }

@@ -1,0 +1,779 @@
+//! The lines of a queue: which of the queries that wait starts next.
+//!
+//! Each tenant has a line, and a query waits behind those of its own. A query of another tenant
+//! passes one that waits as long as it takes nothing from it: what waits for a reader that has
+//! paused gets no room sooner if others wait, too. Once only queries that run are in its way, those
+//! that come later stay behind it until it has started, but for a time: those of a tenant that uses
+//! less than its `low`, and those of a tenant whose queries have needed little.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::task::AtomicWaker;
+use memcg::{Group, GroupId};
+
+/// A query, or a level where one is to run alone, gives back no more once the bytes that it holds
+/// have not fallen for this time.
+pub(crate) const SETTLED: Duration = Duration::from_millis(25);
+/// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line
+/// waits for them for such a part of the patience.
+const STILL_PART: u32 = 50;
+/// Attempts that end well, for each that may run side by side, before the level admits one more.
+const WELL: usize = 2;
+/// A query that is to give way to another one holds its rows back for such a part of the patience.
+pub(crate) const HOLDS_PART: u32 = 50;
+/// For such a part of its patience a query is passed by those of other tenants that need little, or
+/// that use less than their `low`.
+const PASSED_BY_SMALL_PART: u32 = 20;
+const PASSED_BY_PROTECTED_PART: u32 = 2;
+/// What has needed little: such a part of what the level may hold, for all queries of the tenant
+/// that run there.
+const SMALL_PART: u64 = 16;
+/// A reader that has taken a batch and asked for no other has paused after this time.
+const PAUSED: Duration = Duration::from_millis(50);
+/// Ended queries by which a tenant's next one is judged, and tenants that are remembered.
+const JUDGED_BY: usize = 4;
+const TENANTS: usize = 1_024;
+
+/// The reader of a query's rows: it asks for the next batch, or has taken one and is away.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    away: Mutex<Option<Instant>>,
+}
+
+impl Reader {
+    fn set(&self, away: Option<Instant>) {
+        *self.away.lock().unwrap_or_else(PoisonError::into_inner) = away;
+    }
+
+    /// It asks for a batch.
+    pub(crate) fn asks(&self) {
+        self.set(None);
+    }
+
+    /// It has taken one.
+    pub(crate) fn takes(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    fn has_paused(&self) -> bool {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.is_some_and(|since| since.elapsed() >= PAUSED)
+    }
+}
+
+/// A query as the lines know it, for as long as it waits or runs.
+#[derive(Clone)]
+pub(crate) struct Query {
+    /// Its group.
+    pub(crate) own: Group,
+    pub(crate) tenant: Group,
+    /// The query's group, and those above it.
+    pub(crate) levels: Arc<[GroupId]>,
+    /// Most queries of the tenant that run at a time.
+    pub(crate) most: usize,
+    pub(crate) patience: Duration,
+    pub(crate) reader: Arc<Reader>,
+}
+
+impl Query {
+    fn is_below(&self, level: GroupId) -> bool {
+        self.levels.contains(&level)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) next: u64,
+    pub(crate) running: Vec<Running>,
+    /// Queries that wait, in the order in which they came.
+    pub(crate) waiting: Vec<Waiting>,
+    /// Most attempts of a tenant that may run side by side below each level that was full for it.
+    widths: HashMap<(GroupId, GroupId), Width>,
+    /// Growths that wait in place.
+    pub(crate) in_place: Vec<Growth>,
+    /// Wakers of attempts that hold their rows back.
+    pub(crate) holding: Vec<Arc<AtomicWaker>>,
+    pub(crate) has_thread: bool,
+    /// Most bytes that the last queries of each tenant have held.
+    sizes: HashMap<GroupId, Sizes>,
+}
+
+/// An attempt that runs.
+pub(crate) struct Running {
+    pub(crate) id: u64,
+    pub(crate) query: Query,
+    /// For each level, true if another attempt has run below it meanwhile.
+    pub(crate) beside: Vec<bool>,
+    pub(crate) alone: Option<Alone>,
+    /// The attempt is the query's last one: it has sent a row, or its plan cannot run twice.
+    pub(crate) is_last: bool,
+}
+
+/// An attempt that runs alone below a level.
+#[derive(Clone)]
+pub(crate) struct Alone {
+    pub(crate) level: Group,
+    /// Others have passed it, and it was refused: no more pass.
+    is_passed: bool,
+}
+
+/// A growth that waits while its query keeps what it has.
+pub(crate) struct Growth {
+    pub(crate) attempt: u64,
+    pub(crate) level: Group,
+    pub(crate) bytes: u64,
+    pub(crate) since: Instant,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) id: u64,
+    /// The query's plan cannot run twice.
+    pub(crate) is_last: bool,
+    pub(crate) query: Query,
+    pub(crate) waker: Arc<AtomicWaker>,
+    pub(crate) until: Instant,
+    /// `None`: the query is new.
+    pub(crate) refused: Option<Refused>,
+    pub(crate) is_over: bool,
+}
+
+/// A refusal: the level that was full, and what has to change before the query runs again.
+pub(crate) struct Refused {
+    pub(crate) level: Group,
+    /// Attempts that ran beside it below the level, and bytes that others held there.
+    pub(crate) beside: usize,
+    pub(crate) others: u64,
+    /// It is to run alone; true: and no query passes it then.
+    pub(crate) alone: Option<bool>,
+    pub(crate) since: Instant,
+    /// Least bytes that the query, or the level where it is to be alone, has held since the
+    /// refusal. `moved` is the time of the last fall.
+    pub(crate) least: u64,
+    pub(crate) moved: Instant,
+}
+
+struct Width {
+    most: usize,
+    ended_well: usize,
+}
+
+/// The bytes of a tenant's last queries.
+#[derive(Default)]
+struct Sizes {
+    last: [u64; JUDGED_BY],
+    count: usize,
+}
+
+impl Sizes {
+    fn add(&mut self, bytes: u64) {
+        self.last[self.count % JUDGED_BY] = bytes;
+        self.count += 1;
+    }
+
+    fn most(&self) -> u64 {
+        self.last.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// A level that is closed for queries that come, by an attempt or a query that waits.
+struct Closed {
+    /// Number of the attempt or of the query.
+    by: u64,
+    tenant: GroupId,
+    level: Group,
+    /// Since when the query waits; `None`: an attempt runs alone.
+    since: Option<Instant>,
+    /// Times for which queries pass that need little, and those that are protected.
+    small: Duration,
+    protected: Duration,
+    /// It is a query that waits for its next attempt.
+    is_in_line: bool,
+}
+
+impl State {
+    pub(crate) fn below(&self, level: GroupId) -> usize {
+        self.running
+            .iter()
+            .filter(|attempt| attempt.query.is_below(level))
+            .count()
+    }
+
+    fn of_tenant_below(&self, tenant: GroupId, level: GroupId) -> usize {
+        let is_one = |attempt: &&Running| {
+            attempt.query.tenant.id() == tenant && attempt.query.is_below(level)
+        };
+        self.running.iter().filter(is_one).count()
+    }
+
+    pub(crate) fn attempt(&self, id: u64) -> Option<&Running> {
+        self.running.iter().find(|attempt| attempt.id == id)
+    }
+
+    /// Attempts below a level whose readers have paused, and bytes that the others hold, but for
+    /// the one with this number.
+    fn paused_below(&self, level: GroupId, but: u64) -> (usize, u64) {
+        let mut paused = 0;
+        let mut moving = 0_u64;
+        for attempt in self.running.iter().filter(|attempt| attempt.id != but) {
+            if !attempt.query.is_below(level) {
+                continue;
+            }
+            if attempt.query.reader.has_paused() {
+                paused += 1;
+            } else {
+                moving = moving.saturating_add(attempt.query.own.live());
+            }
+        }
+        (paused, moving)
+    }
+
+    /// True if the refused query could start were it not for attempts whose readers go on.
+    fn waits_for_moving(&self, refused: &Refused, own: &Group) -> bool {
+        let (paused, moving) = self.paused_below(refused.level.id(), u64::MAX);
+        match refused.beside {
+            0 => refused.others_hold(own).saturating_sub(moving) < refused.others,
+            _ if refused.alone.is_some() => paused == 0,
+            before => paused < before,
+        }
+    }
+
+    /// True if the growth would fit were it not for attempts whose readers go on.
+    fn grows_without_moving(&self, growth: &Growth) -> bool {
+        let (_, moving) = self.paused_below(growth.level.id(), growth.attempt);
+        let held = growth.level.usage().saturating_sub(moving);
+        held.saturating_add(growth.bytes) <= growth.level.max()
+    }
+
+    /// The levels that are closed now.
+    fn closed(&self) -> Vec<Closed> {
+        let alone = self.running.iter().filter_map(|attempt| {
+            let alone = attempt.alone.as_ref()?;
+            (!attempt.query.reader.has_paused()).then(|| {
+                let passes = if alone.is_passed {
+                    Duration::ZERO
+                } else {
+                    Duration::MAX
+                };
+                Closed {
+                    by: attempt.id,
+                    tenant: attempt.query.tenant.id(),
+                    level: alone.level.clone(),
+                    since: None,
+                    small: passes,
+                    protected: passes,
+                    is_in_line: false,
+                }
+            })
+        });
+        let in_place = self.in_place.iter().filter_map(|growth| {
+            let query = &self.attempt(growth.attempt)?.query;
+            self.grows_without_moving(growth)
+                .then(|| Closed::by(growth.attempt, query, &growth.level, growth.since, false))
+        });
+        let in_line = self.waiting.iter().filter_map(|waiting| {
+            let refused = waiting.refused.as_ref().filter(|_| !waiting.is_over)?;
+            self.waits_for_moving(refused, &waiting.query.own).then(|| {
+                let Refused { level, since, .. } = refused;
+                Closed::by(waiting.id, &waiting.query, level, *since, true)
+            })
+        });
+        alone.chain(in_place).chain(in_line).collect()
+    }
+
+    /// True if the queries of a tenant have needed little beside what may be held below a level, or
+    /// if it is its first one.
+    fn needs_little(&self, query: &Query, level: &Group) -> bool {
+        let tenant = query.tenant.id();
+        let others = self.of_tenant_below(tenant, level.id());
+        match self.sizes.get(&tenant) {
+            None => others == 0,
+            Some(sizes) => {
+                let all = sizes.most().saturating_mul(others as u64 + 1);
+                all <= level.effective_max() / SMALL_PART
+            }
+        }
+    }
+
+    /// True if the query is to wait for what has closed a level.
+    fn waits_for(&self, waiting: &Waiting, closed: &Closed) -> bool {
+        let query = &waiting.query;
+        if closed.by == waiting.id || !query.is_below(closed.level.id()) {
+            return false;
+        }
+        if closed.is_in_line {
+            // Those of its own tenant stand behind it in their line. Of two that were refused the
+            // older one goes first, else each would wait for the other.
+            let is_older = |refused: &Refused| Some(refused.since) <= closed.since;
+            if closed.tenant == query.tenant.id() || waiting.refused.as_ref().is_some_and(is_older)
+            {
+                return false;
+            }
+        }
+        if closed.tenant == query.tenant.id() {
+            return true;
+        }
+        let waited = closed.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let passes = (waited < closed.protected && is_protected(&query.tenant))
+            || (waited < closed.small && self.needs_little(query, &closed.level));
+        !passes
+    }
+
+    /// The level that keeps a query from starting now. `None`: it may start.
+    fn obstacle(&self, waiting: &Waiting, closed: &[Closed]) -> Option<GroupId> {
+        let query = &waiting.query;
+        let tenant = query.tenant.id();
+        if self.of_tenant_below(tenant, tenant) >= query.most {
+            return Some(tenant);
+        }
+        let is_full = |level: &GroupId| {
+            let width = self.widths.get(&(tenant, *level));
+            width.is_some_and(|width| self.of_tenant_below(tenant, *level) >= width.most)
+        };
+        let full = query.levels.iter().copied().find(is_full);
+        let closed = || {
+            let first = closed
+                .iter()
+                .find(|closed| self.waits_for(waiting, closed))?;
+            Some(first.level.id())
+        };
+        full.or_else(closed).or_else(|| {
+            let refused = waiting.refused.as_ref()?;
+            let level = refused.level.id();
+            let beside = self.below(level);
+            let has_fewer = match refused.beside {
+                0 => refused.others_hold(&query.own) < refused.others,
+                _ if refused.alone.is_some() => beside == 0,
+                before => beside < before,
+            };
+            (!has_fewer || !refused.has_settled()).then_some(level)
+        })
+    }
+
+    /// True if another attempt that is a query's last one, and whose reader goes on, runs below one
+    /// of these levels, and the level has refused.
+    pub(crate) fn has_last_beside(&self, id: u64, levels: &[GroupId]) -> bool {
+        let is_full = |level: &GroupId| {
+            levels.contains(level) && self.widths.keys().any(|(_, full)| full == level)
+        };
+        self.running.iter().any(|other| {
+            other.is_last
+                && other.id != id
+                && !other.query.reader.has_paused()
+                && other.query.levels.iter().any(is_full)
+        })
+    }
+
+    /// Halves the number of attempts of the tenant that may run side by side below a level that has
+    /// refused one of them.
+    pub(crate) fn narrow(&mut self, tenant: GroupId, level: GroupId) {
+        let most = (self.of_tenant_below(tenant, level) / 2).max(1);
+        let width = self.widths.entry((tenant, level)).or_insert(Width {
+            most,
+            ended_well: 0,
+        });
+        width.most = width.most.min(most);
+        width.ended_well = 0;
+    }
+
+    /// Counts an attempt that has given all its rows.
+    pub(crate) fn ended_well(&mut self, id: u64) {
+        let Some(query) = self.attempt(id).map(|attempt| attempt.query.clone()) else {
+            return;
+        };
+        let tenant = query.tenant.id();
+        let widths = self.widths.iter_mut();
+        for (_, width) in widths.filter(|((of, level), _)| *of == tenant && query.is_below(*level))
+        {
+            width.ended_well += 1;
+            if width.ended_well >= WELL * width.most {
+                width.most += 1;
+                width.ended_well = 0;
+            }
+        }
+        self.sizes
+            .entry(tenant)
+            .or_default()
+            .add(query.own.peak_live());
+    }
+
+    /// Forgets the widths of tenants that have no query below a level. The value that goes is
+    /// returned: its group's last handle may call listeners.
+    pub(crate) fn forget(&mut self) {
+        let State {
+            widths,
+            sizes,
+            running,
+            waiting,
+            ..
+        } = self;
+        let queries = || {
+            let running = running.iter().map(|attempt| &attempt.query);
+            running.chain(waiting.iter().map(|waiting| &waiting.query))
+        };
+        widths.retain(|(tenant, level), _| {
+            queries().any(|query| query.tenant.id() == *tenant && query.is_below(*level))
+        });
+        if sizes.len() > TENANTS {
+            sizes.retain(|tenant, _| queries().any(|query| query.tenant.id() == *tenant));
+        }
+    }
+
+    pub(crate) fn start(&mut self, id: u64, query: Query, alone: Option<Alone>, is_last: bool) {
+        let levels = Arc::clone(&query.levels);
+        let beside = levels.iter().map(|level| self.below(*level) > 0).collect();
+        for other in &mut self.running {
+            for (level, beside) in other.query.levels.iter().zip(&mut other.beside) {
+                *beside |= levels.contains(level);
+            }
+        }
+        self.running.push(Running {
+            id,
+            query,
+            beside,
+            alone,
+            is_last,
+        });
+    }
+
+    /// The numbers of the queries that wait, in the order in which they are looked at: line by
+    /// line. The tenants that use less than their `low` come first, then the more important, then
+    /// those that hold less.
+    fn in_order(&self) -> Vec<u64> {
+        let mut tenants: Vec<&Group> = Vec::new();
+        for waiting in &self.waiting {
+            if !tenants.contains(&&waiting.query.tenant) {
+                tenants.push(&waiting.query.tenant);
+            }
+        }
+        tenants.sort_by_cached_key(|tenant| {
+            (
+                !is_protected(tenant),
+                u8::MAX - importance(tenant),
+                tenant.usage(),
+            )
+        });
+        let of = |tenant: &&Group| {
+            let tenant = (*tenant).clone();
+            let waiting = self.waiting.iter();
+            waiting
+                .filter(move |waiting| waiting.query.tenant == tenant)
+                .map(|waiting| waiting.id)
+        };
+        tenants.iter().flat_map(of).collect()
+    }
+
+    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers
+    /// of these queries, and of those that hold rows back: they look again.
+    pub(crate) fn advance(&mut self) -> Vec<Arc<AtomicWaker>> {
+        let now = Instant::now();
+        let mut wakes = std::mem::take(&mut self.holding);
+        if self.waiting.is_empty() {
+            return wakes;
+        }
+        for waiting in &mut self.waiting {
+            if let Some(refused) = &mut waiting.refused {
+                refused.look(&waiting.query.own, now);
+            }
+        }
+        let mut closed = self.closed();
+        // The levels for which a query of a tenant waits: its later ones wait behind it.
+        let mut behind = Vec::<(GroupId, GroupId)>::new();
+        for id in self.in_order() {
+            let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) else {
+                continue;
+            };
+            let waiting = &self.waiting[at];
+            if waiting.is_over {
+                continue;
+            }
+            let Query {
+                tenant,
+                levels,
+                patience,
+                ..
+            } = &waiting.query;
+            let tenant = tenant.id();
+            let patience = *patience;
+            let is_behind = behind
+                .iter()
+                .any(|(of, level)| *of == tenant && levels.contains(level));
+            let obstacle = self.obstacle(waiting, &closed);
+            let is_in_vain = |refused: &Refused| {
+                refused.beside == 0
+                    && refused.since.elapsed() > patience / STILL_PART
+                    && self.below(refused.level.id()) == 0
+            };
+            let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
+            // It would send rows beside another, and so starts as late as rows are held back.
+            let is_new =
+                waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
+            let is_second = waiting.is_last && is_new && self.has_last_beside(waiting.id, levels);
+            let starts = obstacle.is_none() && !is_behind && !is_second;
+            match (starts || (is_late && waiting.refused.is_none()), is_late) {
+                (true, _) => {
+                    let waiting = self.waiting.remove(at);
+                    let alone = waiting.refused.and_then(|refused| {
+                        Some(Alone {
+                            is_passed: refused.alone?,
+                            level: refused.level,
+                        })
+                    });
+                    let is_alone = alone.is_some();
+                    self.start(waiting.id, waiting.query, alone, waiting.is_last);
+                    wakes.push(waiting.waker);
+                    // What it has closed while it waited is open; alone, it closes more.
+                    closed.retain(|closed| closed.by != id);
+                    if is_alone {
+                        closed = self.closed();
+                    }
+                }
+                (false, true) => {
+                    self.waiting[at].is_over = true;
+                    wakes.push(Arc::clone(&self.waiting[at].waker));
+                    closed.retain(|closed| closed.by != id);
+                }
+                (false, false) => {
+                    // One that waits for a reader that has paused keeps no other waiting.
+                    let moving =
+                        |refused: &Refused| self.waits_for_moving(refused, &waiting.query.own);
+                    let level = match &waiting.refused {
+                        Some(refused) => moving(refused).then(|| refused.level.id()),
+                        None => obstacle,
+                    };
+                    behind.extend(level.map(|level| (tenant, level)));
+                }
+            }
+        }
+        wakes
+    }
+}
+
+impl Closed {
+    fn by(id: u64, query: &Query, level: &Group, since: Instant, is_in_line: bool) -> Closed {
+        Closed {
+            by: id,
+            tenant: query.tenant.id(),
+            level: level.clone(),
+            since: Some(since),
+            small: query.patience / PASSED_BY_SMALL_PART,
+            protected: query.patience / PASSED_BY_PROTECTED_PART,
+            is_in_line,
+        }
+    }
+}
+
+/// Importance of a group: its own, or that of the next group above that has one.
+fn importance(group: &Group) -> u8 {
+    let mut levels = std::iter::once(group.clone()).chain(group.ancestors());
+    levels
+        .find_map(|level| level.limits().importance)
+        .unwrap_or(0)
+}
+
+/// True if the tenant uses less than what is protected of its memory.
+fn is_protected(tenant: &Group) -> bool {
+    let inspector = tenant.inspect();
+    tenant.usage() < inspector.low().max(inspector.min())
+}
+
+impl Refused {
+    fn others_hold(&self, own: &Group) -> u64 {
+        self.level.live().saturating_sub(own.live())
+    }
+
+    fn held(&self, own: &Group) -> u64 {
+        if self.alone.is_some() {
+            self.level.live()
+        } else {
+            own.live()
+        }
+    }
+
+    fn look(&mut self, own: &Group, now: Instant) {
+        let held = self.held(own);
+        if held < self.least {
+            self.least = held;
+            self.moved = now;
+        }
+    }
+
+    fn has_settled(&self) -> bool {
+        self.least == 0 || self.moved.elapsed() >= SETTLED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memcg::{Bytes, Limit, Limits, Runtime};
+
+    use super::*;
+    use crate::queue::{Place, QueryQueue, Turn};
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn group(parent: &Group, name: &str, limits: Limits) -> Group {
+        parent.create(name, limits).unwrap()
+    }
+
+    /// Puts a query of a new group below `tenant` into the line.
+    fn arrives(queue: &QueryQueue, tenant: &Group, name: &str) -> (Place, Group, Arc<Reader>) {
+        let own = group(tenant, name, Limits::new());
+        let reader = Arc::default();
+        let place = queue.arrive(&own, &Arc::default(), &reader, false);
+        (place, own, reader)
+    }
+
+    fn runs(place: &Place) -> bool {
+        matches!(place.turn(), Turn::Runs)
+    }
+
+    #[track_caller]
+    fn until_it_runs(place: &Place) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !runs(place) {
+            assert!(Instant::now() < end, "it never runs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Refuses an attempt for what others hold at `level`.
+    fn refused(place: &Place, own: &Group, level: &Group) -> Option<Place> {
+        let of_others = place.of_others(level, own)?;
+        assert!(place.may_run_again(&of_others));
+        Some(place.line_up(of_others, &Arc::default()))
+    }
+
+    /// The tenants that use less than their low come first, then the important ones, then those
+    /// that hold less. The queries of one tenant stay in their order.
+    #[test]
+    fn tenants_are_served_in_order() {
+        let runtime = Runtime::builder().build().unwrap();
+        let root = runtime.root();
+        let of = |name: &str, limits: Limits, bytes: u64| {
+            let tenant = group(&root, name, limits);
+            let held = tenant.charge(Bytes(bytes)).unwrap();
+            (tenant, held)
+        };
+        let tenants = [
+            of("holds", Limits::new(), 9 << 20),
+            of("holds_less", Limits::new(), 5 << 20),
+            of("important", Limits::new().importance(3), 9 << 20),
+            of("protected", Limits::new().low(20 << 20), 9 << 20),
+            of("above_its_low", Limits::new().low(1 << 20), 8 << 20),
+        ];
+        let mut state = State::default();
+        for round in 0..2 {
+            for (tenant, _) in &tenants {
+                state.next += 1;
+                state.waiting.push(Waiting {
+                    id: state.next,
+                    is_last: false,
+                    query: Query {
+                        own: tenant.clone(),
+                        tenant: tenant.clone(),
+                        levels: Arc::from([tenant.id(), root.id()]),
+                        most: usize::MAX,
+                        patience: LONG,
+                        reader: Arc::default(),
+                    },
+                    waker: Arc::default(),
+                    until: Instant::now() + LONG,
+                    refused: None,
+                    is_over: round > 5,
+                });
+            }
+        }
+        assert_eq!(state.in_order(), [4, 9, 3, 8, 2, 7, 5, 10, 1, 6]);
+    }
+
+    /// A query that is to run alone is passed by those of another tenant that need little. If it
+    /// was refused for them, it runs once more, and nothing passes it.
+    #[test]
+    fn what_runs_alone_is_passed_once() {
+        let runtime = Runtime::builder().max(Limit::Bytes(100)).build().unwrap();
+        let root = runtime.root();
+        let [a, b] = ["a", "b"].map(|name| group(&root, name, Limits::new()));
+        let queue = QueryQueue::new(2, LONG);
+        let (first, own, _) = arrives(&queue, &a, "1");
+        let (beside, ..) = arrives(&queue, &b, "1");
+        assert!(runs(&first) && runs(&beside));
+        let alone = refused(&first, &own, &root).unwrap();
+        drop(first);
+        let (late, ..) = arrives(&queue, &b, "2");
+        assert!(!runs(&alone) && !runs(&late), "it would come before it");
+        drop(beside);
+        until_it_runs(&alone);
+        until_it_runs(&late);
+        let again = refused(&alone, &own, &root).expect("others have passed it");
+        drop(alone);
+        assert!(!runs(&again));
+        drop(late);
+        until_it_runs(&again);
+        let (later, ..) = arrives(&queue, &b, "3");
+        let (own_later, ..) = arrives(&queue, &a, "2");
+        std::thread::sleep(2 * SETTLED);
+        assert!(!runs(&later) && !runs(&own_later));
+        assert!(
+            refused(&again, &own, &root).is_none(),
+            "nothing was beside it"
+        );
+        drop(again);
+        until_it_runs(&later);
+        until_it_runs(&own_later);
+        drop((later, own_later));
+        assert_eq!((queue.counts().running, queue.counts().waiting), (0, 0));
+    }
+
+    /// What waits for an attempt whose reader has paused closes no level, neither to others nor to
+    /// its own tenant. Once the reader goes on, it does.
+    #[test]
+    fn a_reader_that_has_paused_closes_nothing() {
+        let runtime = Runtime::builder().max(Limit::Bytes(100)).build().unwrap();
+        let root = runtime.root();
+        let [slow, a, b] = ["slow", "a", "b"].map(|name| group(&root, name, Limits::new()));
+        let queue = QueryQueue::new(3, LONG);
+        let (holder, _, reader) = arrives(&queue, &slow, "1");
+        let (first, own, _) = arrives(&queue, &a, "1");
+        reader.takes();
+        std::thread::sleep(2 * PAUSED);
+        let waits = refused(&first, &own, &root).unwrap();
+        drop(first);
+        // Two at a time, so that the second is not the tenant's first one.
+        let passed = ["1", "2", "3"].map(|name| arrives(&queue, &b, name));
+        let (of_its_own, ..) = arrives(&queue, &a, "2");
+        assert!(passed.iter().all(|(place, ..)| runs(place)) && !runs(&waits));
+        assert!(runs(&of_its_own));
+        drop(of_its_own);
+        reader.asks();
+        let (late, ..) = arrives(&queue, &b, "4");
+        assert!(!runs(&late));
+        drop((holder, passed));
+        until_it_runs(&waits);
+        until_it_runs(&late);
+    }
+
+    /// A tenant has a bound of its own on the queries that run, and on the wait.
+    #[test]
+    fn tenants_have_settings() {
+        let runtime = Runtime::builder().build().unwrap();
+        let services = group(&runtime.root(), "queries", Limits::new());
+        let [a, b] = ["a", "b"].map(|name| group(&services, name, Limits::new()));
+        let queue = QueryQueue::new(3, Duration::MAX).tenants_of(&services);
+        let of_a = queue.at_once(2).patience(Duration::from_millis(50));
+        let places = ["1", "2", "3", "4"].map(|name| arrives(&of_a, &a, name).0);
+        assert!(runs(&places[0]) && runs(&places[1]));
+        assert!(!runs(&places[2]) && !runs(&places[3]));
+        assert!(
+            ["1", "2", "3"]
+                .map(|name| arrives(&queue, &b, name).0)
+                .iter()
+                .all(runs)
+        );
+        let [first, _second, third, _fourth] = places;
+        drop(first);
+        until_it_runs(&third);
+        assert_eq!(queue.counts(), of_a.counts());
+    }
+}
