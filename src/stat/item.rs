@@ -233,6 +233,13 @@ impl StatKey {
         }
     }
 
+    /// True if the cells are of a runtime that has the item, and take so much more of it without an
+    /// announcement.
+    #[inline(always)]
+    pub(crate) fn has_room_in(self, cells: ThreadStats, delta: i64) -> bool {
+        (self.builder == 0 || cells.are_of(self.builder)) && cells.has_room_for(self.grains(delta))
+    }
+
     /// Adds to the item in the thread's cells, which are of a runtime that has it.
     #[inline(always)]
     pub(crate) fn add_known_to(self, cells: ThreadStats, delta: i64, fenced: bool) -> Added {

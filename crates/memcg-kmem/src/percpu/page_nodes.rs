@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use memcg::Bytes;
-use memcg::kmem::{NodeOf, PageNode, Placement, Topology, look_up_each};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology, look_up_each};
 use smallvec::{SmallVec, smallvec};
 
 use super::plan::Plan;
+use super::records::PLACES;
 
 /// Bytes of an object by the place of the node, and behind them those on no known node. The list is
 /// made before a thread takes the lock, so that nothing allocates under it.
@@ -51,6 +52,8 @@ pub(super) struct PageCopies {
     nodes: SmallVec<[(u16, u32); 3]>,
     /// On no known node.
     unplaced: u32,
+    /// The same by the chunk's few places, if it has so few.
+    few: [u32; PLACES],
     /// The number of the look-up that found this.
     asked: u64,
 }
@@ -59,7 +62,12 @@ pub(super) struct PageCopies {
 pub(super) struct PageNodes {
     data: Box<[PageCopies]>,
     words: Box<[PageCopies]>,
+    /// The nodes where all of the pages lie, if they are so few; one of them may be no node.
+    few: Option<[Option<NodeId>; PLACES]>,
 }
+
+/// Bytes of an object by place, as a packed account takes them.
+pub(super) type Parts = [(Option<NodeId>, Bytes); PLACES];
 
 /// The addresses of a chunk, for a thread that looks its pages up without the lock.
 #[derive(Clone, Copy)]
@@ -94,6 +102,29 @@ impl PageCopies {
             sums.add((*place).into(), bytes * u64::from(*copies));
         }
         sums.add_unplaced(bytes * u64::from(self.unplaced));
+    }
+
+    /// Sorts the copies by the places seen so far, and those seen here first. False: the places are
+    /// too many.
+    fn sort(&mut self, seen: &mut SmallVec<[Option<u16>; PLACES]>) -> bool {
+        self.few = [0; PLACES];
+        let unplaced = (self.unplaced > 0).then_some((None, self.unplaced));
+        let placed = self
+            .nodes
+            .iter()
+            .map(|&(place, copies)| (Some(place), copies));
+        for (place, copies) in placed.chain(unplaced) {
+            let at = match seen.iter().position(|of| *of == place) {
+                Some(at) => at,
+                None if seen.len() == PLACES => return false,
+                None => {
+                    seen.push(place);
+                    seen.len() - 1
+                }
+            };
+            self.few[at] = copies;
+        }
+        true
     }
 }
 
@@ -145,14 +176,15 @@ impl PageNodes {
         let mut nodes = PageNodes {
             data: empty(data),
             words: empty(words),
+            few: None,
         };
-        drop(nodes.replace(found));
+        drop(nodes.replace(found, &plan.topology));
         nodes
     }
 
     /// Takes over what a look-up has found, except for pages that a later look-up has told of
-    /// already. Returns what it replaces.
-    pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
+    /// already. Returns what it replaces. Allocates nothing, for the thread holds the lock.
+    pub(super) fn replace(&mut self, mut found: FoundCopies, topology: &Topology) -> FoundCopies {
         for (pages, found) in [
             (&mut self.data, &mut found.data),
             (&mut self.words, &mut found.words),
@@ -163,7 +195,31 @@ impl PageNodes {
                 }
             }
         }
+        let mut seen = SmallVec::new();
+        let mut pages = self.data.iter_mut().chain(&mut self.words);
+        let node = |place: u16| topology.nodes().nth(place.into());
+        self.few = pages
+            .all(|copies| copies.sort(&mut seen))
+            .then(|| std::array::from_fn(|at| seen.get(at).copied().flatten().and_then(node)));
         found
+    }
+
+    /// The places of an object, to the byte, if the chunk lies in few.
+    #[inline(always)]
+    pub(super) fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
+        let mut parts = self.few?.map(|node| (node, Bytes(0)));
+        let mut add = |of: &PageCopies, bytes: u64| {
+            for ((_, Bytes(part)), copies) in parts.iter_mut().zip(of.few) {
+                *part += bytes * u64::from(copies);
+            }
+        };
+        for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
+            add(&self.data[page], bytes);
+        }
+        for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
+            add(&self.words[page], bytes);
+        }
+        Some(parts)
     }
 
     /// Adds where an object lies, to the byte.
