@@ -57,49 +57,45 @@ pub(crate) fn account(
     }
 }
 
-/// Adds to an item of the group in several scopes, where this thread's own cells take all of it and
-/// nothing is due to be announced. Then it takes no lock, allocates nothing and calls no policy, so
-/// that the caller may hold a lock of its own. Returns whether it has added; if not, nothing has
-/// changed. A part of no bytes needs no cells.
+/// Adds to an item of the group in at most `MOST` scopes, where this thread has cells for all of
+/// them. Then it takes no lock, allocates nothing and calls no policy, so that the caller may hold a
+/// lock of its own. Returns whether it has added; if not, nothing has changed.
 #[inline(always)]
-pub(crate) fn account_at_hand<const PARTS: usize>(
+pub(crate) fn account_at_hand<const MOST: usize>(
     header: KeptHeader,
     stat: StatKey,
-    parts: [(StatScope, i64); PARTS],
+    parts: &[(StatScope, i64)],
 ) -> bool {
     with_local(|local| {
         let Some(block) = local.fast_block() else {
             return false;
         };
-        let mut cells = [None; PARTS];
-        for (cells, (scope, delta)) in cells.iter_mut().zip(parts) {
-            if delta != 0 {
-                *cells =
-                    cells_of(block, header, scope).filter(|&cells| stat.has_room_in(cells, delta));
-                if cells.is_none() {
-                    return false;
-                }
+        let mut cells = [None; MOST];
+        for (cells, &(scope, _)) in cells.iter_mut().zip(parts) {
+            *cells = cells_of(block, header, scope).filter(|&cells| stat.is_in(cells));
+            if cells.is_none() {
+                return false;
             }
         }
-        for (cells, (scope, delta)) in cells.into_iter().zip(parts) {
+        for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
             if let Some(cells) = cells
-                && stat.add_to(cells, delta) == Added::Due
+                && stat.add_known_to(cells, delta, false) == Added::Due
             {
-                list_slow(header, scope);
+                announce_slow(header, scope);
             }
         }
         true
     })
 }
 
-/// Lists cells again that were unlisted between the look at their room and the addition. They owe
-/// no announcement, so this flushes nothing: it is within what [`account_at_hand`] promises.
+/// Lists and announces what [`account_at_hand`] has added. If so much is announced that a writer has
+/// to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
 #[cold]
 #[inline(never)]
-fn list_slow(header: KeptHeader, scope: StatScope) {
+fn announce_slow(header: KeptHeader, scope: StatScope) {
     let group = header.counter().first();
     if let Some(coordinator) = stats::coordinator_of(group) {
-        stats::list_and_announce(group, coordinator, scope);
+        let _must_flush = stats::list_and_announce_only(group, coordinator, scope);
     }
 }
 

@@ -46,7 +46,7 @@ const NOWHERE: u8 = u8::MAX;
 #[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct PackedKmem<const NODES: usize = 1> {
     header: KeptHeader,
-    /// The parts, by place in these three; one of no bytes is none.
+    /// The parts, by place in these three. The first of no bytes ends them.
     bytes: [u32; NODES],
     above: [Option<Above>; NODES],
     node: [u8; NODES],
@@ -59,17 +59,17 @@ impl Precharge {
     /// [`account_as`](Self::account_as) in the words of a [`PackedKmem`], for a container that calls
     /// this while it holds a lock of its own. It never blocks: it takes no lock, allocates nothing,
     /// and runs no foreign code. It adds to this thread's own figures of the group and of its memory
-    /// on these nodes, and touches nothing else.
+    /// on these nodes, and now and then announces what they have come to.
     ///
     /// `parts` are the nodes where the memory lies, `None` for memory on no node, with the bytes
-    /// there. Together they are all bytes of the precharge. Parts of 0 bytes fill the array.
+    /// there. Together they are all bytes of the precharge.
     ///
     /// # Errors
     ///
     /// The precharge as it was, and nothing is accounted: this thread has not accounted the group's
-    /// memory there yet, or is due to announce what it has; a [tier](crate::RuntimeBuilder::tier)
-    /// has to be charged; the parts are more or fewer bytes, or 4 GiB or more. Then let the lock go
-    /// and take the long way: [`account_as`](Self::account_as), and [`pack`](Kmem::pack).
+    /// memory there yet; a [tier](crate::RuntimeBuilder::tier) has to be charged; the parts are more
+    /// than `NODES`, more or fewer bytes, or 4 GiB or more. Then let the lock go and take the long
+    /// way: [`account_as`](Self::account_as), and [`pack`](Kmem::pack).
     ///
     /// ```
     /// use memcg::{Bytes, StatKey};
@@ -78,13 +78,13 @@ impl Precharge {
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let root = runtime.root();
     /// let parts = [(Some(NodeId::new(0)), Bytes(60)), (Some(NodeId::new(1)), Bytes(40))];
-    /// let made = root.precharge(100)?.try_account_as(StatKey::PERCPU, parts);
-    /// let precharge = made.expect_err("the first on these nodes");
+    /// let made = || root.precharge(100).unwrap().try_account_as::<2>(StatKey::PERCPU, &parts);
+    /// let precharge = made().expect_err("the first on these nodes");
     /// let mut placement = Placement::new();
     /// parts.map(|(node, bytes)| placement.add(node, bytes));
     /// let first = precharge.account_as(StatKey::PERCPU, &placement);
     ///
-    /// let second: PackedKmem<2> = root.precharge(100)?.try_account_as(StatKey::PERCPU, parts).unwrap();
+    /// let second = made().expect("the second");
     /// let now = || root.numa_stat(StatKey::PERCPU, memcg::Freshness::Exact).to_string();
     /// assert_eq!((now(), second.group()), ("N0=120 N1=80".to_owned(), root.clone()));
     /// drop((first, second));
@@ -95,23 +95,34 @@ impl Precharge {
     pub fn try_account_as<const NODES: usize>(
         self,
         stat: StatKey,
-        parts: [(Option<NodeId>, Bytes); NODES],
+        parts: &[(Option<NodeId>, Bytes)],
     ) -> Result<PackedKmem<NODES>, Precharge> {
         let header = self.charge.header();
         let numa = numa(header.counter());
         let mut bytes = [0; NODES];
+        let mut node = [NOWHERE; NODES];
         let mut at = [(StatScope::Group, 0); NODES];
+        let mut many = 0;
         let mut all = 0;
-        for (place, (node, Bytes(part))) in parts.into_iter().enumerate() {
-            let Ok(part) = u32::try_from(part) else {
+        for &(of, Bytes(part)) in parts {
+            if part == 0 {
+                continue;
+            }
+            let Some(place) = at.get_mut(many).filter(|_| part <= u32::MAX.into()) else {
                 return Err(self);
             };
-            bytes[place] = part;
-            at[place] = (scope_of(node, &numa.topology), part.into());
-            all += u64::from(part);
+            let scope = scope_of(of, &numa.topology);
+            *place = (scope, part.cast_signed());
+            bytes[many] = part as u32;
+            node[many] = byte_of(scope);
+            many += 1;
+            all += part;
         }
-        let is_whole = all > 0 && all == self.charge.bytes();
-        if !is_whole || !numa.tiers.is_empty() || !node_stats::account_at_hand(header, stat, at) {
+        if all == 0
+            || all != self.charge.bytes()
+            || !numa.tiers.is_empty()
+            || !node_stats::account_at_hand::<NODES>(header, stat, &at[..many])
+        {
             return Err(self);
         }
         // From here on the words have what the guard had.
@@ -120,7 +131,7 @@ impl Precharge {
             header,
             bytes,
             above: [Some(0); NODES],
-            node: at.map(|(scope, _)| byte_of(scope)),
+            node,
             // Cells that take the item are of a runtime that knows it.
             stat: stat.number() as u8,
         })
@@ -259,7 +270,7 @@ impl<const NODES: usize> PackedKmem<NODES> {
             scope: of_byte(self.node[part]),
             above: self.above[part],
         };
-        (0..NODES).map(line).filter(|line| line.bytes > 0)
+        (0..NODES).map(line).take_while(|line| line.bytes > 0)
     }
 
     fn all_bytes(&self) -> u64 {
@@ -305,12 +316,21 @@ impl<const NODES: usize> Drop for PackedKmem<NODES> {
         if !numa(self.header.counter()).tiers.is_empty() {
             return drop(self.kmem());
         }
-        // As the drop of a `Kmem`: the account ends before the charge, which keeps the group.
-        let charge = Charge::new(self.header, self.all_bytes());
         let stat = self.stat();
-        self.lines()
-            .for_each(|line| line.take_off(self.header, stat, line.bytes));
-        drop(charge);
+        let mut all = 0;
+        for part in 0..NODES {
+            let bytes = self.bytes[part];
+            if bytes == 0 {
+                break;
+            }
+            all += u64::from(bytes);
+            if let Some(above) = self.above[part] {
+                let scope = of_byte(self.node[part]);
+                node_stats::unaccount(self.header, scope, above, stat, bytes.into());
+            }
+        }
+        // As in the drop of a `Kmem`: the charge ends after the account, because it keeps the group.
+        drop(Charge::new(self.header, all));
     }
 }
 

@@ -5,6 +5,7 @@ use super::placement::{Placement, PrechargeBound};
 use crate::counter::object::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
+use crate::numa::config::Tier;
 use crate::units::Bytes;
 
 /// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier;
@@ -25,9 +26,22 @@ struct TierCharge {
 impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
     /// give back.
+    #[inline]
     pub(super) fn precharge(group: &Group, bound: &PrechargeBound) -> Result<Tiers, ChargeError> {
+        let of = &numa(group.first()).tiers;
+        if of.is_empty() {
+            return Ok(Tiers::default());
+        }
+        Tiers::precharge_each(of, group, bound)
+    }
+
+    fn precharge_each(
+        of: &[Tier],
+        group: &Group,
+        bound: &PrechargeBound,
+    ) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
-        for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
+        for (number, tier) in of.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = Charge::attempt(header_of(tier, group.first()), bound.bytes())?;
                 tiers.0.push(TierCharge {

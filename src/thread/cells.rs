@@ -240,15 +240,6 @@ impl ThreadStats {
         }
     }
 
-    /// True if the cells are listed and so many grains more would leave nothing to announce: then
-    /// [`add`](Self::add) returns [`Added::Done`], unless the cells are unlisted meanwhile. Owner
-    /// only.
-    #[inline(always)]
-    pub(crate) fn has_room_for(self, grains: u64) -> bool {
-        let written = self.load(WRITTEN).wrapping_add(grains);
-        self.load(LISTED) != 0 && self.load(DUE).wrapping_sub(written).cast_signed() >= 0
-    }
-
     pub(crate) fn is_listed(self) -> bool {
         // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted
         // them.

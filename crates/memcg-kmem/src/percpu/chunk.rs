@@ -10,12 +10,12 @@
 use std::ptr::NonNull;
 
 use memcg::kmem::{NodeId, Precharge};
-use memcg::{Bytes, Group, StatKey};
+use memcg::{Group, StatKey};
 
 use super::bits::GranuleBits;
 use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes, Parts};
 use super::plan::{OwnerWord, Plan};
-use super::records::{Account, ObjectAccount, Records};
+use super::records::{Account, ObjectAccount, PLACES, Records};
 use crate::error::KmemError;
 use crate::mapping::Mapping;
 
@@ -96,7 +96,7 @@ impl Chunk {
         let Some(parts) = self.parts(plan, at, granules) else {
             return Err(precharge);
         };
-        let packed = precharge.try_account_as(StatKey::PERCPU, parts)?;
+        let packed = precharge.try_account_as(StatKey::PERCPU, parts.get())?;
         let account = ObjectAccount {
             account: Account::Packed(packed),
             at: at as u32,
@@ -109,8 +109,8 @@ impl Chunk {
     #[inline(always)]
     fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
         if self.one_node.is_some() {
-            let mut parts = Parts::default();
-            parts[0] = (self.one_node, Bytes(plan.full_size(granules)));
+            let mut parts = Parts::new(&[self.one_node]);
+            parts.add(plan.full_size(granules), &[1; PLACES]);
             return Some(parts);
         }
         self.nodes.as_ref()?.parts(plan, at, granules)

@@ -63,11 +63,42 @@ pub(super) struct PageNodes {
     data: Box<[PageCopies]>,
     words: Box<[PageCopies]>,
     /// The nodes where all of the pages lie, if they are so few; one of them may be no node.
-    few: Option<[Option<NodeId>; PLACES]>,
+    few: Option<SmallVec<[Option<NodeId>; PLACES]>>,
 }
 
 /// Bytes of an object by place, as a packed account takes them.
-pub(super) type Parts = [(Option<NodeId>, Bytes); PLACES];
+pub(super) struct Parts {
+    places: [(Option<NodeId>, Bytes); PLACES],
+    many: usize,
+}
+
+impl Parts {
+    #[inline(always)]
+    pub(super) fn new(nodes: &[Option<NodeId>]) -> Parts {
+        let mut places = [(None, Bytes(0)); PLACES];
+        places
+            .iter_mut()
+            .zip(nodes)
+            .for_each(|(place, node)| place.0 = *node);
+        Parts {
+            places,
+            many: nodes.len().min(PLACES),
+        }
+    }
+
+    /// Adds bytes at each place, for so many copies there.
+    #[inline(always)]
+    pub(super) fn add(&mut self, bytes: u64, copies: &[u32; PLACES]) {
+        for ((_, Bytes(part)), copies) in self.places[..self.many].iter_mut().zip(copies) {
+            *part += bytes * u64::from(*copies);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self) -> &[(Option<NodeId>, Bytes)] {
+        &self.places[..self.many]
+    }
+}
 
 /// The addresses of a chunk, for a thread that looks its pages up without the lock.
 #[derive(Clone, Copy)]
@@ -200,24 +231,19 @@ impl PageNodes {
         let node = |place: u16| topology.nodes().nth(place.into());
         self.few = pages
             .all(|copies| copies.sort(&mut seen))
-            .then(|| std::array::from_fn(|at| seen.get(at).copied().flatten().and_then(node)));
+            .then(|| seen.iter().map(|place| place.and_then(node)).collect());
         found
     }
 
     /// The places of an object, to the byte, if the chunk lies in few.
     #[inline(always)]
     pub(super) fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
-        let mut parts = self.few?.map(|node| (node, Bytes(0)));
-        let mut add = |of: &PageCopies, bytes: u64| {
-            for ((_, Bytes(part)), copies) in parts.iter_mut().zip(of.few) {
-                *part += bytes * u64::from(copies);
-            }
-        };
+        let mut parts = Parts::new(self.few.as_ref()?);
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
-            add(&self.data[page], bytes);
+            parts.add(bytes, &self.data[page].few);
         }
         for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
-            add(&self.words[page], bytes);
+            parts.add(bytes, &self.words[page].few);
         }
         Some(parts)
     }

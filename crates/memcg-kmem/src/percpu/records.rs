@@ -102,7 +102,8 @@ impl Records {
             && let Record::Vacant(next) = *record
         {
             self.vacant = next;
-            *record = Record::Kept(account);
+            // A vacant record has nothing to drop.
+            std::mem::forget(std::mem::replace(record, Record::Kept(account)));
             return number;
         }
         self.records.push(Record::Kept(account));
@@ -125,7 +126,8 @@ impl Records {
         match std::mem::replace(record, Record::Vacant(self.vacant)) {
             Record::Kept(account) => {
                 self.vacant = number + 1;
-                left.account = Some(account);
+                // There was nothing before to drop.
+                std::mem::forget(left.account.replace(account));
             }
             Record::Out(group) => *record = Record::Gone(group),
             other => *record = other,
