@@ -2,22 +2,24 @@
 
 #![cfg(not(loom))]
 
-use std::env;
+mod groups;
+mod kmem;
+mod waits;
+
 use std::hint::black_box;
 use std::pin::Pin;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
 use memcg::errors::CounterChargeError;
 use memcg::{
     Bytes, Charge, ChargeError, CounterConfig, CounterKey, Group, Grouped, InGroup, Limits,
     PageCounter, Runtime, StatKey,
 };
-use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
+use memcg_bench_rows::Bench;
+use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with
 /// rustc 1.95, and a tenth more for other compilers. A locked instruction would not show here, a
@@ -76,99 +78,31 @@ const WALK_INSTRUCTIONS_MAX: f64 = 483.0;
 /// A charge that the lower of the two refuses: 467.
 const REFUSAL_INSTRUCTIONS_MAX: f64 = 514.0;
 
-/// Pairs to count over: the ends of the loop must not show.
-const PAIRS: u64 = 100_000;
+/// The account of an object for each of eight processors, more than the object takes without: TODO.
+const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// The same on two nodes.
+const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// A stale read of a group: loads of what is published.
+const STALE_READ_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// An exact read of a group that this thread has just written: two flushes of one row of cells.
+const EXACT_READ_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// The life of a group.
+const LIFE_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// A charge that waits as a task, the end of the charge that it waits for, and its next poll.
+const SERVED_WAIT_INSTRUCTIONS_MAX: f64 = 1.0;
+
+/// The same of a thread that sleeps.
+const HAND_OVER_INSTRUCTIONS_MAX: f64 = 1.0;
 
 const BENCH: Bench = Bench {
     name: "instructions",
     about: "Counts the instructions of hits, refills and walks under valgrind, and fails above a ceiling.",
 };
-
-#[derive(Parser)]
-struct Options {
-    #[command(flatten)]
-    choice: Choice,
-    /// The run under callgrind
-    #[arg(long, hide = true)]
-    run: Option<Run>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Run {
-    Pairs,
-    GroupPairs,
-    RawPairs,
-    DynPairs,
-    OwnedPairs,
-    OwnedGrowths,
-    Sets,
-    SetsOfTwo,
-    SetsOfFour,
-    StatAdds,
-    Switches,
-    Polls,
-    Checkpoints,
-    PressureLevels,
-    RaisedLevels,
-    Refills,
-    Walks,
-    Refusals,
-    Empty,
-}
-
-impl Run {
-    /// The exported function to count in.
-    fn symbol(self) -> &'static str {
-        match self {
-            Run::Pairs => "memcg_probe_pairs",
-            Run::GroupPairs => "memcg_probe_group_pairs",
-            Run::RawPairs => "memcg_probe_raw_pairs",
-            Run::DynPairs => "memcg_probe_dyn_pairs",
-            Run::OwnedPairs => "memcg_probe_owner_pairs",
-            Run::OwnedGrowths => "memcg_probe_owner_growths",
-            Run::Sets => "memcg_probe_sets",
-            Run::SetsOfTwo => "memcg_probe_sets_of_two",
-            Run::SetsOfFour => "memcg_probe_sets_of_four",
-            Run::StatAdds => "memcg_probe_stat_adds",
-            Run::Switches => "memcg_probe_switches",
-            Run::Polls => "memcg_probe_polls",
-            Run::Checkpoints => "memcg_probe_checkpoints",
-            Run::PressureLevels | Run::RaisedLevels => "memcg_probe_pressure_levels",
-            Run::Refills => "memcg_probe_refills",
-            Run::Walks => "memcg_probe_walks",
-            Run::Refusals => "memcg_probe_refusals",
-            Run::Empty => "memcg_probe_empty",
-        }
-    }
-
-    fn id(self) -> String {
-        format!("instructions/{}", self.name())
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Run::Pairs => "pairs",
-            Run::GroupPairs => "group-pairs",
-            Run::RawPairs => "raw-pairs",
-            Run::DynPairs => "dyn-pairs",
-            Run::OwnedPairs => "owned-pairs",
-            Run::OwnedGrowths => "owned-growths",
-            Run::Sets => "sets",
-            Run::SetsOfTwo => "sets-of-two",
-            Run::SetsOfFour => "sets-of-four",
-            Run::StatAdds => "stat-adds",
-            Run::Switches => "switches",
-            Run::Polls => "polls",
-            Run::Checkpoints => "checkpoints",
-            Run::PressureLevels => "pressure-levels",
-            Run::RaisedLevels => "raised-levels",
-            Run::Refills => "refills",
-            Run::Walks => "walks",
-            Run::Refusals => "refusals",
-            Run::Empty => "empty",
-        }
-    }
-}
 
 // SAFETY of the exported names, here and below: the prefix is the crate's, and nothing else defines
 // them.
@@ -284,9 +218,8 @@ pub(crate) fn memcg_probe_checkpoint() -> Result<(), ChargeError> {
 }
 
 /// So many charges and uncharges.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
+fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
         counter.charge(n).expect("no limit is set");
@@ -295,18 +228,16 @@ pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
 }
 
 /// So many guards that come and go.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
+fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         drop(group.charge(black_box(1)).expect("no limit is set"));
     }
 }
 
 /// So many amounts that come and go.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
+fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
         group.raw().charge(n).expect("no limit is set");
@@ -315,9 +246,8 @@ pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
 }
 
 /// The same through a trait object, which the compiler does not see through.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_dyn_pairs(pool: &Arc<dyn Pool>, pairs: u64) {
+fn memcg_probe_dyn_pairs(pool: &Arc<dyn Pool>, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
         pool.try_grow(n).expect("no limit is set");
@@ -326,9 +256,8 @@ pub(crate) fn memcg_probe_dyn_pairs(pool: &Arc<dyn Pool>, pairs: u64) {
 }
 
 /// So many objects of an allocator that come and go.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_owner_pairs(pairs: u64) {
+fn memcg_probe_owner_pairs(pairs: u64) {
     for _ in 0..pairs {
         let bytes = black_box(1);
         let owner = Owner::charge(bytes);
@@ -338,9 +267,8 @@ pub(crate) fn memcg_probe_owner_pairs(pairs: u64) {
 }
 
 /// An object of an allocator that grows and shrinks so often.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_owner_growths(growths: u64) {
+fn memcg_probe_owner_growths(growths: u64) {
     let owner = Owner::charge(1);
     for _ in 0..growths {
         let more = black_box(1);
@@ -356,31 +284,20 @@ pub(crate) fn memcg_probe_owner_growths(growths: u64) {
 }
 
 /// So many sets of one counter that come and go.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(CounterKey, usize); 1], sets: u64) {
+fn memcg_probe_sets(group: &Group, amounts: &[(CounterKey, usize); 1], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of two counters.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_two(
-    group: &Group,
-    amounts: &[(CounterKey, usize); 2],
-    sets: u64,
-) {
+fn memcg_probe_sets_of_two(group: &Group, amounts: &[(CounterKey, usize); 2], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
 /// Of four.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets_of_four(
-    group: &Group,
-    amounts: &[(CounterKey, usize); 4],
-    sets: u64,
-) {
+fn memcg_probe_sets_of_four(group: &Group, amounts: &[(CounterKey, usize); 4], sets: u64) {
     charge_sets(group, amounts, sets);
 }
 
@@ -396,7 +313,7 @@ fn charge_sets<const N: usize>(group: &Group, amounts: &[(CounterKey, usize); N]
 }
 
 /// Sets of memory and of counters beside it.
-fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, usize); N], u64)) {
+fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, usize); N], u64), rounds: u64) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (CounterKey::MEMORY, 1),
@@ -411,29 +328,26 @@ fn sets<const N: usize>(charge: fn(&Group, &[(CounterKey, usize); N], u64)) {
     let group = runtime.root();
     // The first touch.
     drop(group.charge_set(&amounts).expect("no limit is set"));
-    charge(&group, &amounts, PAIRS);
+    counted(|| charge(&group, &amounts, rounds));
 }
 
 /// So many adds of one event.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_stat_adds(group: &Group, adds: u64) {
+fn memcg_probe_stat_adds(group: &Group, adds: u64) {
     for _ in 0..adds {
         group.stat_add(StatKey::WORKINGSET_REFAULT, black_box(1));
     }
 }
 
 /// So many polls of two tasks in turn, each in its group.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_switches(tasks: &mut [Grouped<Never>; 2], polls: u64) {
+fn memcg_probe_switches(tasks: &mut [Grouped<Never>; 2], polls: u64) {
     poll_in_turns(tasks, polls);
 }
 
 /// The same without groups.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_polls(tasks: &mut [Never; 2], polls: u64) {
+fn memcg_probe_polls(tasks: &mut [Never; 2], polls: u64) {
     poll_in_turns(tasks, polls);
 }
 
@@ -447,9 +361,8 @@ fn poll_in_turns(tasks: &mut [impl Future + Unpin; 2], polls: u64) {
 }
 
 /// So many checkpoints.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_checkpoints(checkpoints: u64) {
+fn memcg_probe_checkpoints(checkpoints: u64) {
     for _ in 0..checkpoints {
         black_box(1u64);
         Group::checkpoint().expect("no limit is set");
@@ -457,16 +370,15 @@ pub(crate) fn memcg_probe_checkpoints(checkpoints: u64) {
 }
 
 /// So many looks at the pressure level of a group.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_pressure_levels(group: &Group, looks: u64) {
+fn memcg_probe_pressure_levels(group: &Group, looks: u64) {
     for _ in 0..looks {
         black_box(black_box(group).pressure_level());
     }
 }
 
 /// A group of 100 bytes with thresholds, of which so many are charged.
-fn pressure_levels(held: usize, level: &str) {
+fn pressure_levels(held: usize, level: &str, rounds: u64) {
     let runtime = Runtime::builder()
         .batch(0)
         .build()
@@ -477,13 +389,12 @@ fn pressure_levels(held: usize, level: &str) {
         .expect("a free name");
     let _held = group.charge(held).expect("there is room");
     assert_eq!(group.pressure_level().name(), level);
-    memcg_probe_pressure_levels(&group, PAIRS);
+    counted(|| memcg_probe_pressure_levels(&group, rounds));
 }
 
 /// So many charges of a batch each, four at a time.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_refills(counter: &PageCounter, charges: u64) {
+fn memcg_probe_refills(counter: &PageCounter, charges: u64) {
     let batch = counter.batch();
     for _ in 0..charges / 4 {
         (0..4).for_each(|_| counter.charge(black_box(batch)).expect("no limit is set"));
@@ -492,277 +403,236 @@ pub(crate) fn memcg_probe_refills(counter: &PageCounter, charges: u64) {
 }
 
 /// The same as [`memcg_probe_pairs`], of a counter without stock.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_walks(counter: &PageCounter, pairs: u64) {
+fn memcg_probe_walks(counter: &PageCounter, pairs: u64) {
     memcg_probe_pairs(counter, pairs);
 }
 
 /// So many charges of a counter that is full.
-#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_refusals(counter: &PageCounter, charges: u64) {
+fn memcg_probe_refusals(counter: &PageCounter, charges: u64) {
     for _ in 0..charges {
         assert!(counter.charge(black_box(1)).is_err());
     }
 }
 
 /// Probes a counter below another one. It holds one unit, so a max of 1 leaves no room.
-fn two_levels(probe: fn(&PageCounter, u64), config: CounterConfig, max: u64) {
+fn two_levels(probe: fn(&PageCounter, u64), config: CounterConfig, max: u64, rounds: u64) {
     let leaf = PageCounter::root(config).child();
     leaf.set_max(max).expect("nothing is charged");
     leaf.force_charge(1);
-    probe(&leaf, PAIRS);
+    counted(|| probe(&leaf, rounds));
 }
 
-/// The loop round them.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) fn memcg_probe_empty(pairs: u64) {
-    for _ in 0..pairs {
-        black_box(1u64);
+/// What the paths share.
+struct Prepared {
+    counter: PageCounter,
+    group: Group,
+    pool: Arc<dyn Pool>,
+    _runtime: Runtime,
+}
+
+impl Prepared {
+    /// Also calls every probe that a disassembler looks for.
+    fn new() -> Prepared {
+        let counter = PageCounter::root(CounterConfig::new());
+        let runtime = Runtime::builder()
+            .build()
+            .expect("nothing is asked for that cannot be had");
+        let group = runtime.root();
+        // The first touch, and whatever else the stock does only once.
+        for _ in 0..1_000 {
+            memcg_probe_charge(&counter, black_box(1)).expect("no limit is set");
+            memcg_probe_uncharge(&counter, black_box(1));
+            let charge = memcg_probe_group_charge(&group, black_box(1)).expect("no limit is set");
+            memcg_probe_stat_add(&group, StatKey::WORKINGSET_REFAULT, black_box(1));
+            memcg_probe_charge_stat_add(&charge, black_box(1));
+            memcg_probe_group_uncharge(charge);
+            memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
+            memcg_probe_raw_uncharge(&group, black_box(1));
+            let both = [(CounterKey::MEMORY, 1); 2];
+            drop(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
+        }
+        assert!(memcg_probe_switch(Pin::new(&mut Never.in_group(&group))));
+        group.run(memcg_probe_checkpoint).expect("no limit is set");
+        for _ in 0..1_000 {
+            group.run(|| memcg_probe_owner_pairs(1));
+            group.run(|| memcg_probe_owner_growths(1));
+        }
+        let pool = black_box(Arc::new(group.clone()));
+        Prepared {
+            counter,
+            group,
+            pool,
+            _runtime: runtime,
+        }
     }
 }
 
 pub(crate) fn main() -> ExitCode {
-    let options: Options = parse(&BENCH);
-    let counter = PageCounter::root(CounterConfig::new());
-    let runtime = Runtime::builder()
-        .build()
-        .expect("nothing is asked for that cannot be had");
-    let group = runtime.root();
-    // The first touch, and whatever else the stock does only once.
-    for _ in 0..1_000 {
-        memcg_probe_charge(&counter, black_box(1)).expect("no limit is set");
-        memcg_probe_uncharge(&counter, black_box(1));
-        let charge = memcg_probe_group_charge(&group, black_box(1)).expect("no limit is set");
-        memcg_probe_stat_add(&group, StatKey::WORKINGSET_REFAULT, black_box(1));
-        memcg_probe_charge_stat_add(&charge, black_box(1));
-        memcg_probe_group_uncharge(charge);
-        memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
-        memcg_probe_raw_uncharge(&group, black_box(1));
-        let both = [(CounterKey::MEMORY, 1); 2];
-        drop(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
-    }
-    let mut tasks = [(); 2].map(|()| Never.in_group(&group));
-    assert!(
-        tasks
-            .iter_mut()
-            .all(|task| memcg_probe_switch(Pin::new(task)))
-    );
-    group.run(memcg_probe_checkpoint).expect("no limit is set");
-    for _ in 0..1_000 {
-        group.run(|| memcg_probe_owner_pairs(1));
-        group.run(|| memcg_probe_owner_growths(1));
-    }
-    let pool: Arc<dyn Pool> = black_box(Arc::new(group.clone()));
-    match options.run {
-        Some(Run::Pairs) => memcg_probe_pairs(&counter, PAIRS),
-        Some(Run::GroupPairs) => memcg_probe_group_pairs(&group, PAIRS),
-        Some(Run::RawPairs) => memcg_probe_raw_pairs(&group, PAIRS),
-        Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
-        Some(Run::OwnedPairs) => group.run(|| memcg_probe_owner_pairs(PAIRS)),
-        Some(Run::OwnedGrowths) => group.run(|| memcg_probe_owner_growths(PAIRS)),
-        Some(Run::Sets) => sets(memcg_probe_sets),
-        Some(Run::SetsOfTwo) => sets(memcg_probe_sets_of_two),
-        Some(Run::SetsOfFour) => sets(memcg_probe_sets_of_four),
-        Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
-        Some(Run::Switches) => memcg_probe_switches(&mut tasks, PAIRS),
-        Some(Run::Polls) => memcg_probe_polls(&mut [Never, Never], PAIRS),
-        Some(Run::Checkpoints) => group.run(|| memcg_probe_checkpoints(PAIRS)),
-        Some(Run::PressureLevels) => pressure_levels(50, "normal"),
-        Some(Run::RaisedLevels) => pressure_levels(90, "elevated"),
-        Some(Run::Refills) => two_levels(memcg_probe_refills, CounterConfig::new(), u64::MAX),
-        Some(Run::Walks) => two_levels(memcg_probe_walks, CounterConfig::new().batch(0), u64::MAX),
-        Some(Run::Refusals) => two_levels(memcg_probe_refusals, CounterConfig::new(), 1),
-        Some(Run::Empty) => memcg_probe_empty(PAIRS),
-        None if !options.choice.is_trial() => return hold(&counter, &options.choice),
-        None => {
-            println!("instructions: the probes work; `cargo bench --bench instructions` counts")
-        }
-    }
-    ExitCode::SUCCESS
+    count_paths(&BENCH, PATHS, || {
+        let prepared = Prepared::new();
+        let barrier = format!("{:?}", prepared.counter.barrier());
+        (prepared, barrier)
+    })
 }
 
-/// Count, print, judge.
-fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
-    let chosen = choice.choose(BENCH.name, PATHS.map(|(run, ..)| run.id()).into());
-    match count_all(counter, &chosen) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("instructions: a path has grown above its ceiling");
-            ExitCode::FAILURE
-        }
-        Err(Failure::NoValgrind) => {
-            println!("instructions: skipped, no valgrind found");
-            ExitCode::SUCCESS
-        }
-        Err(Failure::Broken(why)) => {
-            eprintln!("instructions: {why}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The counted paths, and the most instructions of each.
-const PATHS: [(Run, &str, f64); 17] = [
-    (
-        Run::Pairs,
+/// The counted paths.
+const PATHS: &[CountedPath<Prepared>] = &[
+    CountedPath::new(
+        "pairs",
         "one charge and one uncharge",
         PAIR_INSTRUCTIONS_MAX,
+        |of, pairs| counted(|| memcg_probe_pairs(&of.counter, pairs)),
     ),
-    (
-        Run::GroupPairs,
+    CountedPath::new(
+        "group-pairs",
         "one charge of a group and the drop of its guard",
         GROUP_PAIR_INSTRUCTIONS_MAX,
+        |of, pairs| counted(|| memcg_probe_group_pairs(&of.group, pairs)),
     ),
-    (
-        Run::RawPairs,
+    CountedPath::new(
+        "raw-pairs",
         "one charge of a group and its uncharge, without a guard",
         RAW_PAIR_INSTRUCTIONS_MAX,
+        |of, pairs| counted(|| memcg_probe_raw_pairs(&of.group, pairs)),
     ),
-    (
-        Run::DynPairs,
+    CountedPath::new(
+        "dyn-pairs",
         "the same through an `Arc<dyn Pool>`",
         DYN_PAIR_INSTRUCTIONS_MAX,
+        |of, pairs| counted(|| memcg_probe_dyn_pairs(&of.pool, pairs)),
     ),
-    (
-        Run::OwnedPairs,
+    CountedPath::new(
+        "owned-pairs",
         "an object of an allocator that a group owns, and its free",
         OWNED_PAIR_INSTRUCTIONS_MAX,
+        |of, pairs| of.group.run(|| counted(|| memcg_probe_owner_pairs(pairs))),
     ),
-    (
-        Run::OwnedGrowths,
+    CountedPath::new(
+        "owned-growths",
         "an object that grows, and shrinks again",
         OWNED_GROWTH_INSTRUCTIONS_MAX,
+        |of, growths| {
+            of.group
+                .run(|| counted(|| memcg_probe_owner_growths(growths)))
+        },
     ),
-    (
-        Run::Sets,
+    CountedPath::new(
+        "sets",
         "a set of one counter and its drop",
         SET_INSTRUCTIONS_MAX,
+        |_, rounds| sets(memcg_probe_sets, rounds),
     ),
-    (
-        Run::SetsOfTwo,
+    CountedPath::new(
+        "sets-of-two",
         "a set of two counters",
         SET_OF_TWO_INSTRUCTIONS_MAX,
+        |_, rounds| sets(memcg_probe_sets_of_two, rounds),
     ),
-    (
-        Run::SetsOfFour,
+    CountedPath::new(
+        "sets-of-four",
         "a set of four counters",
         SET_OF_FOUR_INSTRUCTIONS_MAX,
+        |_, rounds| sets(memcg_probe_sets_of_four, rounds),
     ),
-    (
-        Run::StatAdds,
+    CountedPath::new(
+        "stat-adds",
         "one add to a statistic",
         STAT_ADD_INSTRUCTIONS_MAX,
+        |of, adds| counted(|| memcg_probe_stat_adds(&of.group, adds)),
     ),
-    (
-        Run::Switches,
+    CountedPath::new(
+        "switches",
         "a poll in a group, more than without",
         SWITCH_INSTRUCTIONS_MAX,
-    ),
-    (
-        Run::Checkpoints,
+        |of: &Prepared, polls| {
+            let mut tasks = [(); 2].map(|()| Never.in_group(&of.group));
+            counted(|| memcg_probe_switches(&mut tasks, polls));
+        },
+    )
+    .beside(|_, polls| counted(|| memcg_probe_polls(&mut [Never, Never], polls))),
+    CountedPath::new(
+        "checkpoints",
         "a checkpoint where nothing is wrong",
         CHECKPOINT_INSTRUCTIONS_MAX,
+        |of, rounds| of.group.run(|| counted(|| memcg_probe_checkpoints(rounds))),
     ),
-    (
-        Run::PressureLevels,
+    CountedPath::new(
+        "pressure-levels",
         "a look at a group's pressure level",
         PRESSURE_LEVEL_INSTRUCTIONS_MAX,
+        |_, looks| pressure_levels(50, "normal", looks),
     ),
-    (
-        Run::RaisedLevels,
+    CountedPath::new(
+        "raised-levels",
         "a look at a pressure level that is raised",
         RAISED_PRESSURE_LEVEL_INSTRUCTIONS_MAX,
+        |_, looks| pressure_levels(90, "elevated", looks),
     ),
-    (
-        Run::Refills,
+    CountedPath::new(
+        "refills",
         "a charge of a whole batch and its uncharge",
         REFILL_INSTRUCTIONS_MAX,
+        |_, charges| two_levels(memcg_probe_refills, CounterConfig::new(), u64::MAX, charges),
     ),
-    (
-        Run::Walks,
+    CountedPath::new(
+        "walks",
         "a charge and an uncharge of two levels without stock",
         WALK_INSTRUCTIONS_MAX,
+        |_, pairs| {
+            let config = CounterConfig::new().batch(0);
+            two_levels(memcg_probe_walks, config, u64::MAX, pairs);
+        },
     ),
-    (
-        Run::Refusals,
+    CountedPath::new(
+        "refusals",
         "a charge that is refused",
         REFUSAL_INSTRUCTIONS_MAX,
+        |_, charges| two_levels(memcg_probe_refusals, CounterConfig::new(), 1, charges),
+    ),
+    CountedPath::new(
+        "kmem-objects",
+        "an account of an object for each processor, on one node",
+        KMEM_OBJECT_INSTRUCTIONS_MAX,
+        |_, objects| kmem::objects(1, true, objects),
+    )
+    .beside(|_, objects| kmem::objects(1, false, objects)),
+    CountedPath::new(
+        "kmem-objects-on-nodes",
+        "an account of an object for each processor, on two nodes",
+        KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX,
+        |_, objects| kmem::objects(2, true, objects),
+    )
+    .beside(|_, objects| kmem::objects(2, false, objects)),
+    CountedPath::new(
+        "stale-reads",
+        "a stale read",
+        STALE_READ_INSTRUCTIONS_MAX,
+        |of, reads| counted(|| groups::stale_reads(&of.group, reads)),
+    ),
+    CountedPath::new(
+        "exact-reads",
+        "an exact read after an add",
+        EXACT_READ_INSTRUCTIONS_MAX,
+        |of, reads| counted(|| groups::exact_reads(&of.group, reads)),
+    ),
+    CountedPath::new(
+        "lives",
+        "a group that is created, charged once and ended",
+        LIFE_INSTRUCTIONS_MAX,
+        |_, lives| groups::lives(lives),
+    ),
+    CountedPath::new(
+        "served-waits",
+        "a task that waits for room and gets it",
+        SERVED_WAIT_INSTRUCTIONS_MAX,
+        |_, waits| waits::served(waits),
+    ),
+    CountedPath::new(
+        "hand-overs",
+        "room that one thread waits for and the other gives back",
+        HAND_OVER_INSTRUCTIONS_MAX,
+        |_, rounds| waits::hand_overs(rounds),
     ),
 ];
-
-/// True if every chosen path is within its ceiling.
-fn count_all(counter: &PageCounter, chosen: &Chosen) -> Result<bool, Failure> {
-    let start = Instant::now();
-    let empty = count(Run::Empty)?;
-    // Most of what a run takes is valgrind's start, which the first has shown.
-    let runs = chosen.ids().len();
-    let mut progress = Progress::bar(
-        BENCH.name,
-        &format!("{runs} paths under valgrind"),
-        runs,
-        start.elapsed() * runs as u32,
-    );
-    let mut held = true;
-    for (run, what, most) in PATHS
-        .into_iter()
-        .filter(|(run, ..)| chosen.wants(&run.id()))
-    {
-        let beside = if let Run::Switches = run {
-            count(Run::Polls)?
-        } else {
-            empty
-        };
-        let pair = count(run)?.saturating_sub(beside) as f64 / PAIRS as f64;
-        progress.say(format!(
-            "instructions: {pair:.2} for {what} ({:?}; loop {:.2} beside them), at most {most}",
-            counter.barrier(),
-            beside as f64 / PAIRS as f64,
-        ));
-        progress.step();
-        held &= pair <= most;
-    }
-    Ok(held)
-}
-
-enum Failure {
-    NoValgrind,
-    Broken(String),
-}
-
-/// The instructions inside the run's function, callees included.
-fn count(run: Run) -> Result<u64, Failure> {
-    let program = env::current_exe()
-        .map_err(|error| Failure::Broken(format!("cannot find itself: {error}")))?;
-    let output = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "--collect-atstart=no",
-            "--callgrind-out-file=/dev/null",
-        ])
-        .arg(format!("--toggle-collect={}", run.symbol()))
-        .arg(program)
-        .args(["--run", run.name()])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|_| Failure::NoValgrind)?;
-    let report = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(Failure::Broken(format!(
-            "the run under callgrind failed:\n{report}"
-        )));
-    }
-    let collected = report
-        .lines()
-        .find_map(|line| line.split_once("Collected :"))
-        .map(|(_, count)| count.trim());
-    match collected.and_then(|count| count.parse().ok()) {
-        Some(count) if count > 0 => Ok(count),
-        _ => Err(Failure::Broken(format!(
-            "callgrind counted nothing in {}:\n{report}",
-            run.symbol()
-        ))),
-    }
-}

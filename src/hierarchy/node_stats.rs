@@ -24,7 +24,8 @@ use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::sync::Ordering;
-use crate::thread::cells::Added;
+use crate::thread::block::Block;
+use crate::thread::cells::{Added, ThreadStats};
 use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be
@@ -56,6 +57,56 @@ pub(crate) fn account(
     }
 }
 
+/// Adds to an item of the group in at most `MOST` scopes, where this thread has cells for all of
+/// them. Then it takes no lock, allocates nothing and calls no policy, so that the caller may hold a
+/// lock of its own. Returns whether it has added; if not, nothing has changed.
+#[inline(always)]
+pub(crate) fn account_at_hand<const MOST: usize>(
+    header: KeptHeader,
+    stat: StatKey,
+    parts: &[(StatScope, i64)],
+) -> bool {
+    with_local(|local| {
+        let Some(block) = local.fast_block() else {
+            return false;
+        };
+        let mut cells = [None; MOST];
+        for (cells, &(scope, _)) in cells.iter_mut().zip(parts) {
+            *cells = cells_of(block, header, scope).filter(|&cells| stat.is_in(cells));
+            if cells.is_none() {
+                return false;
+            }
+        }
+        for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
+            if let Some(cells) = cells
+                && stat.add_known_to(cells, delta, false) == Added::Due
+            {
+                announce_slow(header, scope);
+            }
+        }
+        true
+    })
+}
+
+/// Lists and announces what [`account_at_hand`] has added. If so much is announced that a writer has
+/// to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
+#[cold]
+#[inline(never)]
+fn announce_slow(header: KeptHeader, scope: StatScope) {
+    let group = header.counter().first();
+    if let Some(coordinator) = stats::coordinator_of(group) {
+        let _must_flush = stats::list_and_announce_only(group, coordinator, scope);
+    }
+}
+
+#[inline(always)]
+fn cells_of(block: &Block, header: KeptHeader, scope: StatScope) -> Option<ThreadStats> {
+    match scope {
+        StatScope::Group => block.cells_behind(&header),
+        StatScope::On(node) => block.cells_on_behind(&header, node.into()),
+    }
+}
+
 /// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
 pub(crate) fn unaccount(
@@ -75,13 +126,7 @@ pub(crate) fn unaccount(
 
 #[inline(always)]
 fn add_to(header: KeptHeader, scope: StatScope, stat: StatKey, delta: i64) -> Added {
-    let find = |local: &Local| {
-        let block = local.fast_block()?;
-        match scope {
-            StatScope::Group => block.cells_behind(&header),
-            StatScope::On(node) => block.cells_on_behind(&header, node.into()),
-        }
-    };
+    let find = |local: &Local| cells_of(local.fast_block()?, header, scope);
     with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
 }
 

@@ -20,10 +20,12 @@ use crate::thread::slow_path::{self, Outermost};
 
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no
 /// statistics.
+#[inline]
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
     group_tree::if_groups(group.tree()).map(|groups| &groups.stats)
 }
 
+#[inline]
 pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
     coordinator_of(group).expect("a tree of groups has statistics")
 }
@@ -158,15 +160,26 @@ fn add_in_slow_path(
     Some(false)
 }
 
-/// Lists the cells and announces what they hold, after an addition that made this due. It takes no
-/// lock and allocates nothing, so it may run inside another slow path.
+/// Lists the cells and announces what they hold, after an addition that made this due; and flushes
+/// where so much is announced that the writer has to.
 pub(super) fn list_and_announce(group: &Counter, stats: &Coordinator, scope: StatScope) {
-    let cells = local::with_block(|block| block.and_then(|block| cells(group, block, scope)));
-    if let (Some(published), Some(cells)) = (published(group, scope), cells)
-        && stats.list_and_announce(published, cells)
-    {
+    if list_and_announce_only(group, stats, scope) {
         flush_root(group, scope);
     }
+}
+
+/// Lists the cells and announces what they hold. It takes no lock and allocates nothing, so it may
+/// run inside another slow path, and while the caller holds a lock of its own. True where so much is
+/// announced that a writer has to flush. This stays true for the next one that announces.
+pub(super) fn list_and_announce_only(
+    group: &Counter,
+    stats: &Coordinator,
+    scope: StatScope,
+) -> bool {
+    let cells = local::with_block(|block| block.and_then(|block| cells(group, block, scope)));
+    published(group, scope)
+        .zip(cells)
+        .is_some_and(|(published, cells)| stats.list_and_announce(published, cells))
 }
 
 #[cold]

@@ -59,11 +59,8 @@ impl Accounts {
     /// counter's own.
     #[inline]
     pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
-        let several = self.topology().filter(|topology| !topology.is_one_node());
-        let index = several
-            .zip(node)
-            .and_then(|(topology, node)| topology.index_of(node));
-        index.map_or(StatScope::Group, |index| StatScope::On(index as u16))
+        self.topology()
+            .map_or(StatScope::Group, |topology| scope_of(node, topology))
     }
 
     #[inline]
@@ -168,6 +165,15 @@ impl Drop for Accounts {
             self.take_off();
         }
     }
+}
+
+/// The scope of a node of a topology, as [`Accounts::scope`] says.
+#[inline]
+pub(super) fn scope_of(node: Option<NodeId>, topology: &Topology) -> StatScope {
+    let index = node
+        .filter(|_| !topology.is_one_node())
+        .and_then(|node| topology.index_of(node));
+    index.map_or(StatScope::Group, |index| StatScope::On(index as u16))
 }
 
 /// The node of a scope. With one node the counter's own scope is that node.

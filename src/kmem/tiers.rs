@@ -5,6 +5,7 @@ use super::placement::{Placement, PrechargeBound};
 use crate::counter::object::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
+use crate::numa::config::Tier;
 use crate::units::Bytes;
 
 /// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier;
@@ -25,9 +26,22 @@ struct TierCharge {
 impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
     /// give back.
+    #[inline]
     pub(super) fn precharge(group: &Group, bound: &PrechargeBound) -> Result<Tiers, ChargeError> {
+        let of = &numa(group.first()).tiers;
+        if of.is_empty() {
+            return Ok(Tiers::default());
+        }
+        Tiers::precharge_each(of, group, bound)
+    }
+
+    fn precharge_each(
+        of: &[Tier],
+        group: &Group,
+        bound: &PrechargeBound,
+    ) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
-        for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
+        for (number, tier) in of.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = Charge::attempt(header_of(tier, group.first()), bound.bytes())?;
                 tiers.0.push(TierCharge {
@@ -146,35 +160,39 @@ impl Tiers {
         }
     }
 
-    /// Leaves the charges of an object on a node without guards, until
-    /// [`of_object`](Self::of_object) makes guards again. A promise to a tier ends here: the
-    /// charges of an object on no node are uncharged.
-    pub(super) fn forget(self, is_placed: bool) {
-        for TierCharge { charge, .. } in self.0 {
-            if is_placed && charge.bytes() > 0 {
+    /// Leaves the charges without guards, until [`of_parts`](Self::of_parts) makes guards again. A
+    /// promise to a tier ends here: the bytes that lie on no node yet are uncharged.
+    pub(super) fn forget(self) {
+        for TierCharge {
+            mut charge,
+            promised,
+            ..
+        } in self.0
+        {
+            charge.shrink(Bytes(promised));
+            if charge.bytes() > 0 {
                 charge.forget();
             }
         }
     }
 
-    /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many
-    /// bytes on a node.
-    #[inline]
-    pub(super) fn of_object(header: KeptHeader, node: Option<NodeId>, bytes: u64) -> Tiers {
+    /// The guards of the charges that [`forget`](Self::forget) has left, for bytes on nodes.
+    pub(super) fn of_parts(
+        header: KeptHeader,
+        parts: impl Iterator<Item = (NodeId, u64)> + Clone,
+    ) -> Tiers {
         let mut tiers = Tiers::default();
-        let Some(node) = node else { return tiers };
         let group = header.counter();
-        for (tier, of) in numa(group)
-            .tiers
-            .iter()
-            .enumerate()
-            .filter(|(_, tier)| tier.has(node))
-        {
-            tiers.0.push(TierCharge {
-                tier,
-                charge: Charge::new(header_of(of, group), bytes),
-                promised: 0,
-            });
+        for (tier, of) in numa(group).tiers.iter().enumerate() {
+            let on_tier = parts.clone().filter(|(node, _)| of.has(*node));
+            let bytes = on_tier.map(|(_, bytes)| bytes).sum();
+            if bytes > 0 {
+                tiers.0.push(TierCharge {
+                    tier,
+                    charge: Charge::new(header_of(of, group), bytes),
+                    promised: 0,
+                });
+            }
         }
         tiers
     }

@@ -229,11 +229,17 @@ impl StatKey {
     /// is built in, or the builder that made the runtime declared it after its last clone.
     #[inline(always)]
     pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
-        if self.builder == 0 || cells.are_of(self.builder) {
+        if self.is_in(cells) {
             self.add_known_to(cells, delta, false)
         } else {
             Added::Nowhere
         }
+    }
+
+    /// True if the cells are of a runtime that has the item.
+    #[inline(always)]
+    pub(crate) fn is_in(self, cells: ThreadStats) -> bool {
+        self.builder == 0 || cells.are_of(self.builder)
     }
 
     /// Adds to the item in the thread's cells, which are of a runtime that has it.

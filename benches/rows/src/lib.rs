@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 mod choice;
 mod filter;
 mod goals;
+pub mod instructions;
 mod options;
 mod progress;
 

@@ -8,6 +8,7 @@
 //!   much is written for it;
 //! * `offline`: groups that go meanwhile; `released`: what released groups leave to the next groups
 //!   in their objects;
+//! * `packed`: accounts in a few words;
 //! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others
 //!   move;
 //! * `seed`: two nodes with processors, six without; `model`: any operations on any machine,
@@ -21,6 +22,7 @@ mod items;
 mod members;
 mod model;
 mod offline;
+mod packed;
 mod precharge;
 mod reclaim;
 mod released;

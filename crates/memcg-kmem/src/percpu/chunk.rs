@@ -9,12 +9,13 @@
 
 use std::ptr::NonNull;
 
-use memcg::Group;
+use memcg::kmem::{NodeId, Precharge};
+use memcg::{Group, StatKey};
 
 use super::bits::GranuleBits;
-use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes};
+use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes, Parts};
 use super::plan::{OwnerWord, Plan};
-use super::records::{ObjectAccount, Records};
+use super::records::{Account, ObjectAccount, PLACES, Records};
 use crate::error::KmemError;
 use crate::mapping::Mapping;
 
@@ -22,6 +23,8 @@ pub(super) struct Chunk {
     data: Mapping,
     words: Mapping,
     bits: GranuleBits,
+    /// The node of everything, if there is one only. Then no page is looked up.
+    one_node: Option<NodeId>,
     /// `None` with one node, and before the first look-up.
     nodes: Option<PageNodes>,
     /// Number of look-ups that have ended.
@@ -35,10 +38,10 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Maps and touches a chunk. This calls the system: the caller holds no lock.
-    pub(super) fn map(plan: &Plan, one_node: bool) -> Result<Chunk, KmemError> {
+    pub(super) fn map(plan: &Plan, one_node: Option<NodeId>) -> Result<Chunk, KmemError> {
         let mut data = Mapping::new(plan.data_len)?;
         let mut words = Mapping::new(plan.words_len)?;
-        if !one_node {
+        if one_node.is_none() {
             let start = data.range().start;
             let unit = plan.shape.unit();
             for (number, node) in plan.units.iter().enumerate() {
@@ -51,6 +54,7 @@ impl Chunk {
             data,
             words,
             bits: GranuleBits::new(plan.shape.unit() / plan.shape.granule()),
+            one_node,
             nodes: None,
             generation: 0,
             asked: 0,
@@ -74,6 +78,42 @@ impl Chunk {
     #[inline]
     pub(super) fn take(&mut self, granules: usize, align: usize) -> Option<usize> {
         self.bits.take(granules, align)
+    }
+
+    /// Accounts a precharge for an object where it lies, and keeps the account. This changes the
+    /// chunk and the thread's own figures, so the caller holds the lock meanwhile. Returns the
+    /// account's number; or the precharge, if the account takes more than that.
+    #[inline]
+    pub(super) fn account(
+        &mut self,
+        plan: &Plan,
+        (at, granules): (usize, usize),
+        precharge: Precharge,
+    ) -> Result<u32, Precharge> {
+        if !self.records.has_room() {
+            return Err(precharge);
+        }
+        let Some(parts) = self.parts(plan, at, granules) else {
+            return Err(precharge);
+        };
+        let packed = precharge.try_account_as(StatKey::PERCPU, parts.get())?;
+        let account = ObjectAccount {
+            account: Account::Packed(packed),
+            at: at as u32,
+            granules: granules as u32,
+            generation: self.generation,
+        };
+        Ok(self.keep(plan, account))
+    }
+
+    #[inline(always)]
+    fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
+        if self.one_node.is_some() {
+            let mut parts = Parts::new(&[self.one_node]);
+            parts.add(plan.full_size(granules), &[1; PLACES]);
+            return Some(parts);
+        }
+        self.nodes.as_ref()?.parts(plan, at, granules)
     }
 
     /// Keeps the account of an object, and names it in the object's first word. Allocates where the
@@ -148,7 +188,7 @@ impl Chunk {
         self.generation += 1;
         let (nodes, old) = match self.nodes.take() {
             Some(mut nodes) => {
-                let old = nodes.replace(found);
+                let old = nodes.replace(found, &plan.topology);
                 (nodes, Some(old))
             }
             None => (PageNodes::new(plan, found), None),

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use memcg::kmem::{Kmem, NodeId, NodeOf, Placement, Precharge};
+use memcg::kmem::{NodeId, NodeOf, Placement, Precharge};
 use memcg::{Bytes, Group, StatKey};
 
 use super::chunk::Chunk;
 use super::page_nodes::{Addresses, FoundCopies, NodeSums};
 use super::plan::Plan;
-use super::records::{LeftOver, ObjectAccount, Records};
+use super::records::{Account, LeftOver, ObjectAccount, Records};
 use crate::error::KmemError;
 use crate::sync::{Arc, Mutex};
 
@@ -67,42 +67,13 @@ impl ChunkPool {
         align: usize,
         precharge: Precharge,
     ) -> Result<(TakenGranules, u32), KmemError> {
-        match self.one_node {
-            Some(node) => {
-                let placement = Placement::on(node, Bytes(precharge.bytes()));
-                self.take_accounted(
-                    granules,
-                    align,
-                    precharge.account_as(StatKey::PERCPU, &placement),
-                )
-            }
-            None => self.take_then_account(granules, align, precharge),
-        }
-    }
-
-    /// With one node it is known where the granules will lie, so one look under the lock is enough.
-    #[inline]
-    fn take_accounted(
-        &self,
-        granules: usize,
-        align: usize,
-        kmem: Kmem,
-    ) -> Result<(TakenGranules, u32), KmemError> {
-        let account = |taken: &TakenGranules| ObjectAccount {
-            kmem,
-            at: taken.at,
-            granules: granules as u32,
-            generation: 0,
-        };
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align) {
-                if chunk.records.has_room() {
-                    let number = chunk.keep(&self.plan, account(&taken));
-                    return Ok((taken, number));
-                }
+                let accounted = chunk.account(&self.plan, (taken.at as usize, granules), precharge);
                 drop(chunks);
-                let number = self.keep(taken.chunk as usize, account(&taken));
+                let number = accounted
+                    .unwrap_or_else(|precharge| self.account_slow(&taken, granules, precharge));
                 return Ok((taken, number));
             }
             drop(chunks);
@@ -110,39 +81,28 @@ impl ChunkPool {
         }
     }
 
-    /// With several nodes the account is made between two looks under the lock: it may make cells,
-    /// allocate, or announce.
-    #[inline]
-    fn take_then_account(
-        &self,
-        granules: usize,
-        align: usize,
-        precharge: Precharge,
-    ) -> Result<(TakenGranules, u32), KmemError> {
-        let mut sums = NodeSums::new(&self.plan.topology);
-        let (taken, generation) = loop {
-            let mut chunks = self.chunks.lock();
-            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align) {
-                chunk.sum(&self.plan, taken.at as usize, granules, &mut sums);
-                break (taken, chunk.generation);
-            }
-            drop(chunks);
-            self.add_chunk()?;
+    /// Makes an account without the lock: this may make cells, allocate, or announce.
+    #[cold]
+    fn account_slow(&self, taken: &TakenGranules, granules: usize, precharge: Precharge) -> u32 {
+        let (chunk, at, granules) = (taken.chunk as usize, taken.at, granules as u32);
+        let (placement, generation) = match self.one_node {
+            Some(node) => (Placement::on(node, Bytes(precharge.bytes())), 0),
+            // The chunk exists for as long as an object is in it.
+            None => self.found(chunk, at, granules).unwrap_or_default(),
         };
-        let kmem = precharge.account_as(StatKey::PERCPU, &sums.placement(&self.plan.topology));
+        let kmem = precharge.account_as(StatKey::PERCPU, &placement);
         let account = ObjectAccount {
-            kmem,
-            at: taken.at,
-            granules: granules as u32,
+            account: Account::of(kmem),
+            at,
+            granules,
             generation,
         };
-        let number = self.keep(taken.chunk as usize, account);
-        Ok((taken, number))
+        self.keep(chunk, account)
     }
 
     #[cold]
     fn add_chunk(&self) -> Result<(), KmemError> {
-        let mut chunk = Box::new(Chunk::map(&self.plan, self.one_node.is_some())?);
+        let mut chunk = Box::new(Chunk::map(&self.plan, self.one_node)?);
         let mut looked_up = None;
         loop {
             let moves = self.chunks.lock().moves;
@@ -196,7 +156,7 @@ impl ChunkPool {
             };
             if self.one_node.is_none() && of.generation != account.generation {
                 drop(chunks);
-                self.relocate(chunk, &mut account);
+                account = self.relocate(chunk, account);
                 continue;
             }
             if of.records.has_room() {
@@ -226,10 +186,16 @@ impl ChunkPool {
         Some((sums.placement(&self.plan.topology), generation))
     }
 
-    fn relocate(&self, chunk: usize, account: &mut ObjectAccount) {
-        if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
-            account.kmem.relocate(&placement);
-            account.generation = generation;
+    fn relocate(&self, chunk: usize, account: ObjectAccount) -> ObjectAccount {
+        let Some((placement, generation)) = self.found(chunk, account.at, account.granules) else {
+            return account;
+        };
+        let mut kmem = account.account.into_kmem();
+        kmem.relocate(&placement);
+        ObjectAccount {
+            account: Account::of(kmem),
+            generation,
+            ..account
         }
     }
 
@@ -331,7 +297,7 @@ impl ChunkPool {
             };
             from = number + 1;
             loop {
-                self.relocate(chunk, &mut account);
+                account = self.relocate(chunk, account);
                 let mut left = LeftOver {
                     account: Some(account),
                     _group: None,

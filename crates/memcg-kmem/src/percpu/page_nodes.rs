@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use memcg::Bytes;
-use memcg::kmem::{NodeOf, PageNode, Placement, Topology, look_up_each};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology, look_up_each};
 use smallvec::{SmallVec, smallvec};
 
 use super::plan::Plan;
+use super::records::PLACES;
 
 /// Bytes of an object by the place of the node, and behind them those on no known node. The list is
 /// made before a thread takes the lock, so that nothing allocates under it.
@@ -51,6 +52,8 @@ pub(super) struct PageCopies {
     nodes: SmallVec<[(u16, u32); 3]>,
     /// On no known node.
     unplaced: u32,
+    /// The same by the chunk's few places, if it has so few.
+    few: [u32; PLACES],
     /// The number of the look-up that found this.
     asked: u64,
 }
@@ -59,6 +62,42 @@ pub(super) struct PageCopies {
 pub(super) struct PageNodes {
     data: Box<[PageCopies]>,
     words: Box<[PageCopies]>,
+    /// The nodes where all of the pages lie, if they are so few; one of them may be no node.
+    few: Option<SmallVec<[Option<NodeId>; PLACES]>>,
+}
+
+/// Bytes of an object by place, as a packed account takes them.
+pub(super) struct Parts {
+    places: [(Option<NodeId>, Bytes); PLACES],
+    many: usize,
+}
+
+impl Parts {
+    #[inline(always)]
+    pub(super) fn new(nodes: &[Option<NodeId>]) -> Parts {
+        let mut places = [(None, Bytes(0)); PLACES];
+        places
+            .iter_mut()
+            .zip(nodes)
+            .for_each(|(place, node)| place.0 = *node);
+        Parts {
+            places,
+            many: nodes.len().min(PLACES),
+        }
+    }
+
+    /// Adds bytes at each place, for so many copies there.
+    #[inline(always)]
+    pub(super) fn add(&mut self, bytes: u64, copies: &[u32; PLACES]) {
+        for ((_, Bytes(part)), copies) in self.places[..self.many].iter_mut().zip(copies) {
+            *part += bytes * u64::from(*copies);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self) -> &[(Option<NodeId>, Bytes)] {
+        &self.places[..self.many]
+    }
 }
 
 /// The addresses of a chunk, for a thread that looks its pages up without the lock.
@@ -94,6 +133,29 @@ impl PageCopies {
             sums.add((*place).into(), bytes * u64::from(*copies));
         }
         sums.add_unplaced(bytes * u64::from(self.unplaced));
+    }
+
+    /// Sorts the copies by the places seen so far, and those seen here first. False: the places are
+    /// too many.
+    fn sort(&mut self, seen: &mut SmallVec<[Option<u16>; PLACES]>) -> bool {
+        self.few = [0; PLACES];
+        let unplaced = (self.unplaced > 0).then_some((None, self.unplaced));
+        let placed = self
+            .nodes
+            .iter()
+            .map(|&(place, copies)| (Some(place), copies));
+        for (place, copies) in placed.chain(unplaced) {
+            let at = match seen.iter().position(|of| *of == place) {
+                Some(at) => at,
+                None if seen.len() == PLACES => return false,
+                None => {
+                    seen.push(place);
+                    seen.len() - 1
+                }
+            };
+            self.few[at] = copies;
+        }
+        true
     }
 }
 
@@ -145,14 +207,15 @@ impl PageNodes {
         let mut nodes = PageNodes {
             data: empty(data),
             words: empty(words),
+            few: None,
         };
-        drop(nodes.replace(found));
+        drop(nodes.replace(found, &plan.topology));
         nodes
     }
 
     /// Takes over what a look-up has found, except for pages that a later look-up has told of
-    /// already. Returns what it replaces.
-    pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
+    /// already. Returns what it replaces. Allocates nothing, for the thread holds the lock.
+    pub(super) fn replace(&mut self, mut found: FoundCopies, topology: &Topology) -> FoundCopies {
         for (pages, found) in [
             (&mut self.data, &mut found.data),
             (&mut self.words, &mut found.words),
@@ -163,7 +226,26 @@ impl PageNodes {
                 }
             }
         }
+        let mut seen = SmallVec::new();
+        let mut pages = self.data.iter_mut().chain(&mut self.words);
+        let node = |place: u16| topology.nodes().nth(place.into());
+        self.few = pages
+            .all(|copies| copies.sort(&mut seen))
+            .then(|| seen.iter().map(|place| place.and_then(node)).collect());
         found
+    }
+
+    /// The places of an object, to the byte, if the chunk lies in few.
+    #[inline(always)]
+    pub(super) fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
+        let mut parts = Parts::new(self.few.as_ref()?);
+        for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
+            parts.add(bytes, &self.data[page].few);
+        }
+        for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
+            parts.add(bytes, &self.words[page].few);
+        }
+        Some(parts)
     }
 
     /// Adds where an object lies, to the byte.

@@ -2,18 +2,46 @@
 //! and does not have the object. It takes the account out, and does the work without the lock.
 
 use memcg::Group;
-use memcg::kmem::Kmem;
+use memcg::kmem::{Kmem, PackedKmem};
+
+/// Places of an object whose account is packed: those of two or three nodes, and of metadata.
+pub(super) const PLACES: usize = 4;
+
+/// An account. Most objects lie in a few places, and their accounts are made and end in place.
+pub(super) enum Account {
+    Packed(PackedKmem<PLACES>),
+    Whole(Box<Kmem>),
+}
+
+impl Account {
+    pub(super) fn of(kmem: Kmem) -> Account {
+        kmem.pack().map_or_else(Account::Whole, Account::Packed)
+    }
+
+    pub(super) fn into_kmem(self) -> Kmem {
+        match self {
+            Account::Packed(packed) => packed.unpack(),
+            Account::Whole(kmem) => *kmem,
+        }
+    }
+
+    fn group(&self) -> Group {
+        match self {
+            Account::Packed(packed) => packed.group(),
+            Account::Whole(kmem) => kmem.group(),
+        }
+    }
+}
 
 /// An account, and the object that it belongs to.
 pub(super) struct ObjectAccount {
-    pub(super) kmem: Kmem,
+    pub(super) account: Account,
     pub(super) at: u32,
     pub(super) granules: u32,
     /// The chunk's generation that the account stands for.
     pub(super) generation: u64,
 }
 
-/// Most records have an account, so it is not boxed.
 enum Record {
     /// The number of the next vacant record, plus 1.
     Vacant(u32),
@@ -74,7 +102,8 @@ impl Records {
             && let Record::Vacant(next) = *record
         {
             self.vacant = next;
-            *record = Record::Kept(account);
+            // A vacant record has nothing to drop.
+            std::mem::forget(std::mem::replace(record, Record::Kept(account)));
             return number;
         }
         self.records.push(Record::Kept(account));
@@ -97,7 +126,8 @@ impl Records {
         match std::mem::replace(record, Record::Vacant(self.vacant)) {
             Record::Kept(account) => {
                 self.vacant = number + 1;
-                left.account = Some(account);
+                // There was nothing before to drop.
+                std::mem::forget(left.account.replace(account));
             }
             Record::Out(group) => *record = Record::Gone(group),
             other => *record = other,
@@ -113,7 +143,7 @@ impl Records {
     ) -> Option<(u32, ObjectAccount)> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
             let Record::Kept(ObjectAccount {
-                kmem,
+                account,
                 generation: of,
                 ..
             }) = &*record
@@ -123,7 +153,7 @@ impl Records {
             if *of == generation {
                 continue;
             }
-            let out = Record::Out(kmem.group());
+            let out = Record::Out(account.group());
             if let Record::Kept(account) = std::mem::replace(record, out) {
                 return Some((number as u32, account));
             }
@@ -167,7 +197,7 @@ impl Records {
     /// The group that an account charges: a handle of its own.
     pub(super) fn group(&self, number: usize) -> Option<Group> {
         match self.records.get(number)? {
-            Record::Kept(account) => Some(account.kmem.group()),
+            Record::Kept(of) => Some(of.account.group()),
             Record::Out(group) | Record::Gone(group) => Some(group.clone()),
             Record::Vacant(_) => None,
         }
