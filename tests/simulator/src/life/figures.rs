@@ -12,27 +12,48 @@ use crate::twin::COUNTERS;
 /// is known to fail has less: it fails again and again as it shrinks.
 pub(crate) static PATIENCE: AtomicU64 = AtomicU64::new(5_000);
 
-pub(super) fn patience() -> Duration {
-    Duration::from_millis(PATIENCE.load(Ordering::Relaxed))
+/// What does not hold.
+pub(super) type Holds = Result<(), String>;
+
+macro_rules! ensure {
+    ($holds:expr, $($told:tt)+) => {
+        if !$holds {
+            return Err(format!($($told)+));
+        }
+    };
 }
 
-/// Looks again as long as a thread of the runtime may be at work: `patient` says that there may be
-/// one.
-pub(super) fn eventually(patient: bool, mut holds: impl FnMut() -> bool) -> bool {
-    if holds() {
-        return true;
-    }
-    let began = Instant::now();
-    while patient && began.elapsed() < patience() {
-        std::thread::sleep(Duration::from_millis(1));
-        if holds() {
-            return true;
+macro_rules! ensure_eq {
+    ($found:expr, $expected:expr, $($told:tt)+) => {
+        match (&$found, &$expected) {
+            (found, expected) if found == expected => {}
+            (found, expected) => {
+                let of = format!($($told)+);
+                return Err(format!("{of}: {found:?}, the twin has {expected:?}"));
+            }
         }
-    }
-    false
+    };
 }
+
+pub(super) use {ensure, ensure_eq};
 
 impl Life {
+    /// Holds now; or soon, where a thread of the runtime may be at work. What that thread does for
+    /// charges that wait, the twin follows meanwhile.
+    ///
+    /// # Panics
+    /// When it does not hold.
+    pub(super) fn hold(&mut self, holds: impl Fn(&Life) -> Holds) {
+        let patience = Duration::from_millis(PATIENCE.load(Ordering::Relaxed));
+        let until = Instant::now() + patience;
+        loop {
+            let Err(fault) = holds(self) else { return };
+            assert!(self.keeps && Instant::now() < until, "{fault}");
+            std::thread::sleep(Duration::from_millis(1));
+            self.settle_accounts();
+        }
+    }
+
     /// One line of where the twin is.
     pub(super) fn summary(&self) -> String {
         let online = self.twin.online_below(0).count();
@@ -47,212 +68,189 @@ impl Life {
 
     /// All that can be seen without settling anything.
     pub(super) fn glance(&mut self) {
-        self.check_line();
-        for (group, handles) in self.handles.iter().enumerate() {
-            let Some(handle) = handles.first() else {
-                continue;
-            };
+        self.hold(Life::line_holds);
+        self.hold(Life::glance_holds);
+    }
+
+    fn glance_holds(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
             let is_offline = !self.twin.groups[group].online;
-            assert_eq!(handle.is_offline(), is_offline, "{handle:?}");
+            ensure_eq!(handle.is_offline(), is_offline, "{handle:?} is offline");
             for number in 0..COUNTERS {
-                self.glance_at(handle, group, number);
+                self.counter_holds(handle, group, number)?;
             }
         }
         for (key, charge) in &self.charges {
-            assert_eq!(charge.bytes(), self.twin.of(*key).bytes, "of {charge:?}");
+            ensure_eq!(charge.bytes(), self.twin.of(*key).bytes, "{charge:?}");
         }
         if let (Some(runtime), Some(budget)) = (&self.runtime, self.setup.budget) {
             let bound = runtime.root().memory().stocked_bound();
-            assert!(bound <= budget, "bound {bound}, budget {budget}");
+            ensure!(bound <= budget, "bound {bound}, budget {budget}");
         }
+        Ok(())
     }
 
-    fn glance_at(&self, handle: &Group, group: usize, number: usize) {
+    /// The groups with a handle, and that.
+    fn in_hand(&self) -> impl Iterator<Item = (usize, &Group)> {
+        let handles = self.handles.iter().enumerate();
+        handles.filter_map(|(group, handles)| Some((group, handles.first()?)))
+    }
+
+    fn counter_holds(&self, handle: &Group, group: usize, number: usize) -> Holds {
         let twin = &self.twin.groups[group];
         let counter = handle.counter(self.counter(number)).expect("declared");
-        let max = counter.max();
-        let live = self.twin.live(group, number);
-        assert_eq!(max, twin.max[number], "max of {handle:?}");
-        let figures = || (counter.usage(), counter.forced(), counter.stocked_bound());
-        let holds = || {
-            let (usage, forced, bound) = figures();
+        let (max, live) = (counter.max(), self.twin.live(group, number));
+        ensure_eq!(max, twin.max[number], "max of {handle:?}");
+        let (usage, forced) = (counter.usage(), counter.forced());
+        let (bound, peak) = (counter.stocked_bound(), counter.peak());
+        ensure!(
             usage >= live
                 && usage - live <= bound
                 && forced <= usage
                 && usage - forced <= max
-                && counter.peak() >= usage
-        };
-        assert!(
-            eventually(self.keeps, holds),
-            "{handle:?}, counter {number}: (usage, forced, bound) {:?}, max {max}, peak {}, the twin has {live} live",
-            figures(),
-            counter.peak()
+                && peak >= usage,
+            "{handle:?}, counter {number}: {usage} used, {forced} forced, credit of {bound} at \
+             most, max {max}, peak {peak}; the twin has {live} live"
         );
         if self.shared.is_quiet() && !self.keeps {
-            assert_eq!(
-                counter.refused_count(),
-                twin.refused[number],
-                "refusals of {handle:?}, counter {number}"
-            );
+            let refused = counter.refused_count();
+            let known = twin.refused[number];
+            ensure_eq!(refused, known, "refusals of {handle:?}, counter {number}");
         }
+        Ok(())
     }
 
     /// Everything, after dying groups have been settled.
     pub(super) fn look(&mut self) {
-        for (group, handles) in self.handles.iter().enumerate() {
-            if let Some(handle) = handles.first() {
-                self.look_at(handle, group);
-            }
-        }
-        for (key, charge) in &self.charges {
-            assert_eq!(charge.group().id(), self.ids[self.twin.of(*key).group]);
-        }
-        if let Some(runtime) = &self.runtime {
-            runtime.settle();
-            let sums = || {
-                let verdict = runtime.verify();
-                (verdict.is_ok() && verdict.audited() == self.setup.audit)
-                    .then_some(())
-                    .ok_or(verdict)
-            };
-            assert!(eventually(self.keeps, || sums().is_ok()), "{:?}", sums());
-            let online = self.twin.online_below(0).count();
-            if self.shared.is_quiet() {
-                assert_eq!(runtime.group_count(), online, "groups online");
-            }
-            if !self.keeps {
-                let dying = self.there() - online;
-                assert_eq!(
-                    runtime.dying_count(),
-                    dying,
-                    "groups that are not done with"
-                );
-            }
-            for (group, id) in self.ids.iter().enumerate() {
-                if self.twin.groups[group].online {
-                    let path = self.twin.path(group);
-                    assert_eq!(
-                        runtime.group(&path).map(|it| it.id()),
-                        Some(*id),
-                        "at {path}"
-                    );
-                }
-            }
-            let table = || {
-                let rows = runtime.snapshot();
-                let rows = rows.rows().iter();
-                let mut rows: Vec<_> = rows
-                    .map(|row| (row.path.clone(), row.live, row.max))
-                    .collect();
-                rows.sort();
-                rows
-            };
-            let mut expected: Vec<_> = self
-                .twin
-                .online_below(0)
-                .map(|group| {
-                    let max = self.twin.groups[group].max[0];
-                    (self.twin.path(group), self.twin.live(group, 0), max)
-                })
-                .collect();
-            expected.sort();
-            let holds = eventually(self.keeps, || table() == expected);
-            assert!(holds, "the table: {:?}, the twin has {expected:?}", table());
-        }
-        self.look_at_items();
-        self.look_at_events();
+        self.hold(Life::look_holds);
+        self.hold(Life::items_hold);
+        self.hold(Life::events_hold);
         self.probe();
     }
 
-    fn look_at(&self, handle: &Group, group: usize) {
-        let twin = &self.twin.groups[group];
-        assert_eq!(
-            (handle.id(), &*handle.name(), handle.path()),
-            (self.ids[group], twin.name.as_str(), self.twin.path(group))
-        );
-        assert_eq!(
-            handle.parent().map(|parent| parent.id()),
-            twin.parent.map(|parent| self.ids[parent])
-        );
-        let inspect = handle.inspect();
-        if twin.online {
-            assert_eq!(
-                (inspect.min(), inspect.low(), inspect.high(), inspect.soft()),
-                (twin.min, twin.low, twin.high, twin.soft),
-                "limits of {handle:?}"
+    fn look_holds(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
+            self.group_holds(handle, group)?;
+        }
+        for (key, charge) in &self.charges {
+            let id = self.ids[self.twin.of(*key).group];
+            ensure_eq!(charge.group().id(), id, "the group of {charge:?}");
+        }
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
+        };
+        runtime.settle();
+        let verdict = runtime.verify();
+        ensure!(verdict.is_ok(), "{verdict}");
+        ensure_eq!(verdict.audited(), self.setup.audit, "audited");
+        let online: Vec<usize> = self.twin.online_below(0).collect();
+        if self.shared.is_quiet() {
+            ensure_eq!(runtime.group_count(), online.len(), "groups online");
+        }
+        if !self.keeps {
+            let dying = self.there() - online.len();
+            ensure_eq!(
+                runtime.dying_count(),
+                dying,
+                "groups that are not done with"
             );
         }
+        let table = runtime.snapshot();
+        let rows = table.rows().iter();
+        let mut rows: Vec<_> = rows
+            .map(|row| (row.path.clone(), row.live, row.max))
+            .collect();
+        let of_twin = |&group: &usize| {
+            let max = self.twin.groups[group].max[0];
+            (self.twin.path(group), self.twin.live(group, 0), max)
+        };
+        let mut expected: Vec<_> = online.iter().map(of_twin).collect();
+        rows.sort();
+        expected.sort();
+        ensure_eq!(rows, expected, "the table");
+        for &group in &online {
+            let path = self.twin.path(group);
+            let found = runtime.group(&path).map(|found| found.id());
+            ensure_eq!(found, Some(self.ids[group]), "at {path}");
+        }
+        Ok(())
+    }
+
+    fn group_holds(&self, handle: &Group, group: usize) -> Holds {
+        let twin = &self.twin.groups[group];
+        let of = (handle.id(), handle.name().to_string(), handle.path());
+        let known = (self.ids[group], twin.name.clone(), self.twin.path(group));
+        ensure_eq!(of, known, "{handle:?}");
+        let parent = handle.parent().map(|parent| parent.id());
+        let known = twin.parent.map(|parent| self.ids[parent]);
+        ensure_eq!(parent, known, "the parent of {handle:?}");
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
             let live = self.twin.live(group, number);
-            let figures = || {
-                // In this order: a read of what is stocked settles dying groups.
-                let stocked = counter.stocked();
-                (counter.live(), counter.usage() - stocked)
+            // In this order: a read of what is stocked settles dying groups.
+            let stocked = counter.stocked();
+            let figures = (counter.live(), counter.usage() - stocked);
+            ensure_eq!(figures, (live, live), "{handle:?}, counter {number}");
+        }
+        if !self.shared.is_quiet() {
+            return Ok(());
+        }
+        let mut children: Vec<_> = handle.children().iter().map(|it| it.path()).collect();
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let known = self.twin.children(group).filter(online);
+        let mut known: Vec<_> = known.map(|child| self.twin.path(child)).collect();
+        children.sort();
+        known.sort();
+        ensure_eq!(children, known, "children of {handle:?}");
+        if !twin.online {
+            return Ok(());
+        }
+        let inspect = handle.inspect();
+        let limits = (inspect.min(), inspect.low(), inspect.high(), inspect.soft());
+        let known = (twin.min, twin.low, twin.high, twin.soft);
+        ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        let gone = self.twin.children(group).filter(|child| !online(child));
+        let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
+        let own = self.twin.own(group) + left;
+        ensure_eq!(inspect.live_local(), own, "live of {handle:?} itself");
+        let is_above = handle.usage() > twin.soft;
+        ensure_eq!(inspect.is_in_excess(), is_above, "excess of {handle:?}");
+        let below = self
+            .twin
+            .online_below(group)
+            .filter(|&below| below != group);
+        let below: Vec<_> = below.map(|below| self.handles[below].first()).collect();
+        if let Some(below) = below.into_iter().collect::<Option<Vec<_>>>() {
+            let in_excess = |it: &&&Group| it.inspect().is_in_excess();
+            let count = below.iter().filter(in_excess).count() as u64;
+            ensure_eq!(inspect.descendants_in_excess(), count, "below {handle:?}");
+            let protected = |it: &&Group| {
+                (it.parent().as_ref() == Some(handle)).then(|| it.usage().min(it.inspect().min()))
             };
-            assert!(
-                eventually(self.keeps, || figures() == (live, live)),
-                "{handle:?}, counter {number}: {:?}, the twin has {live} live",
-                figures()
+            let sum: u64 = below.iter().filter_map(protected).sum();
+            ensure_eq!(
+                handle.memory().children_min_usage(),
+                sum,
+                "below {handle:?}"
             );
         }
-        if self.shared.is_quiet() && twin.online {
-            let own = self.twin.own(group);
-            let below: u64 = self
-                .twin
-                .children(group)
-                .filter(|&child| !self.twin.groups[child].online)
-                .map(|child| self.twin.live(child, 0))
-                .sum();
-            let local = inspect.live_local();
-            assert_eq!(local, own + below, "live of {handle:?} itself");
-            let is_in_excess = inspect.is_in_excess();
-            assert_eq!(
-                is_in_excess,
-                handle.usage() > twin.soft,
-                "excess of {handle:?}"
-            );
-            let excess = self
-                .twin
-                .online_below(group)
-                .filter(|&below| below != group)
-                .filter_map(|below| self.handles[below].first())
-                .filter(|below| below.inspect().is_in_excess())
-                .count() as u64;
-            let all_in_hand = self.handles.iter().all(|handles| !handles.is_empty());
-            if all_in_hand {
-                assert_eq!(inspect.descendants_in_excess(), excess, "below {handle:?}");
-            }
-            self.look_at_pressure(handle, group);
-        }
-        if self.shared.is_quiet() {
-            let mut children: Vec<_> = handle.children().iter().map(Group::id).collect();
-            let mut expected: Vec<_> = self
-                .twin
-                .children(group)
-                .filter(|&child| self.twin.groups[child].online)
-                .map(|child| self.ids[child])
-                .collect();
-            children.sort_by_key(|id| self.ids.iter().position(|known| known == id));
-            expected.sort_by_key(|id| self.ids.iter().position(|known| known == id));
-            assert_eq!(children, expected, "children of {handle:?}");
-        }
+        self.pressure_holds(handle, group)
     }
 
     /// The level is up where live bytes alone say so, and down a sixteenth below that.
-    fn look_at_pressure(&self, handle: &Group, group: usize) {
+    fn pressure_holds(&self, handle: &Group, group: usize) -> Holds {
         let found = handle.pressure_level();
         let decides = self
             .twin
             .levels(group)
             .find(|&level| self.twin.groups[level].thresholds != (0, 0));
         let Some(level) = decides else {
-            assert_eq!(
+            ensure_eq!(
                 found,
                 PressureLevel::Normal,
                 "no thresholds above {handle:?}"
             );
-            return;
+            return Ok(());
         };
         let twin = &self.twin.groups[level];
         let (elevated, critical) = twin.thresholds;
@@ -281,40 +279,31 @@ impl Life {
                 PressureLevel::Normal
             },
         );
-        assert!(
+        ensure!(
             (least..=most).contains(&found),
             "{found:?} at {handle:?}: {live} live of {max}, from {elevated} and {critical}"
         );
+        Ok(())
     }
 
     /// Above there are no fewer events than below, and those of the group alone are among all.
-    fn look_at_events(&self) {
-        for (group, handles) in self.handles.iter().enumerate() {
-            let Some(handle) = handles.first() else {
-                continue;
-            };
-            let children: Vec<&Group> = self
-                .twin
-                .children(group)
+    fn events_hold(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
+            let children = self.twin.children(group);
+            let children: Vec<&Group> = children
                 .filter_map(|child| self.handles[child].first())
                 .collect();
             for event in Event::ALL {
-                let figures = || {
-                    let below: u64 = children.iter().map(|child| child.events().get(event)).sum();
-                    let all = handle.events();
-                    (all.get(event), all.local().get(event), below)
-                };
-                let holds = || {
-                    let (all, local, below) = figures();
-                    all >= local + below
-                };
-                assert!(
-                    eventually(self.keeps, holds),
-                    "{event:?} of {handle:?}: (all, itself, below) {:?}",
-                    figures()
+                let below: u64 = children.iter().map(|it| it.events().get(event)).sum();
+                let all = handle.events();
+                let (all, local) = (all.get(event), all.local().get(event));
+                ensure!(
+                    all >= local + below,
+                    "{event:?} of {handle:?}: {all}, {local} itself, and {below} below"
                 );
             }
         }
+        Ok(())
     }
 
     /// Each group takes what fits, and no mark of what is over stands in the way.

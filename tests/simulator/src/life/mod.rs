@@ -31,6 +31,7 @@ use crate::threads::Actor;
 use crate::twin::{COUNTERS, ITEMS, Key, NotMade, Twin};
 
 use callbacks::{Cache, Hook, Listener, Shared};
+use figures::{Holds, ensure, ensure_eq};
 use tasks::Task;
 use values::NodeMemory;
 
@@ -581,9 +582,7 @@ impl Life {
         let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
-        if let Some(runtime) = &self.runtime {
-            self.finish_runtime(runtime);
-        }
+        self.hold(Life::runtime_is_empty);
         if let Some(root) = root {
             for number in 0..COUNTERS {
                 let counter = root.counter(self.counter(number)).expect("declared");
@@ -594,37 +593,36 @@ impl Life {
         }
         drop(self.runtime.take());
         self.actors.clear();
+        self.keeps = true;
         let (builder, ..) = configure(&self.setup);
-        let pools = || pools_of(&builder.clone().build().expect("as before"));
-        assert!(
+        self.hold(|life| {
+            let now = pools_of(&builder.clone().build().expect("as before"));
             // A run that failed before may have left some, which have come back by now.
-            figures::eventually(true, || pools()
-                .iter()
-                .zip(&self.pools)
-                .all(|(now, was)| now <= was)),
-            "objects did not come back: {:?}, {:?} before",
-            pools(),
-            self.pools
-        );
+            let is_back = now.iter().zip(&life.pools).all(|(now, was)| now <= was);
+            ensure!(
+                is_back,
+                "objects are left: {now:?}, and {:?} before",
+                life.pools
+            );
+            Ok(())
+        });
     }
 
-    fn finish_runtime(&self, runtime: &Runtime) {
-        let root = runtime.root();
-        root.children().iter().for_each(Group::offline_tree);
-        drop(root);
-        let is_empty = || {
-            runtime.settle();
-            (runtime.group_count(), runtime.dying_count()) == (1, 0)
+    fn runtime_is_empty(&self) -> Holds {
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
         };
-        assert!(
-            figures::eventually(self.keeps, is_empty),
-            "groups are left: {} and {} dying",
-            runtime.group_count(),
-            runtime.dying_count()
-        );
+        runtime
+            .root()
+            .children()
+            .iter()
+            .for_each(Group::offline_tree);
+        runtime.settle();
+        let left = (runtime.group_count(), runtime.dying_count());
+        ensure_eq!(left, (1, 0), "groups left, and dying ones");
         runtime.root().memory().drain();
         let verdict = runtime.verify();
-        assert!(verdict.is_ok(), "{verdict}");
+        ensure!(verdict.is_ok(), "{verdict}");
         let counts = runtime.counts();
         let faults = (
             counts.underflows,
@@ -632,7 +630,8 @@ impl Life {
             counts.discarded,
             counts.refused_in_transit,
         );
-        assert_eq!(faults, (0, 0, 0, 0), "counted faults");
+        ensure_eq!(faults, (0, 0, 0, 0), "counted faults");
+        Ok(())
     }
 }
 

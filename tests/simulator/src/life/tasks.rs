@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
+use super::Life;
 use super::callbacks::Bell;
-use super::{Life, figures};
+use super::figures::Holds;
 use crate::script::{Act, Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -236,16 +237,7 @@ impl Life {
 
     /// No waiter is forgotten: of charges that wait for each other at least one does not fit. A
     /// thread of the runtime that asks reclaimers for them may have bytes in flight for a moment.
-    pub(super) fn check_line(&mut self) {
-        let until = std::time::Instant::now() + figures::patience();
-        while let Err(fault) = self.line_holds() {
-            assert!(std::time::Instant::now() < until, "{fault}");
-            std::thread::sleep(Duration::from_millis(1));
-            self.settle_accounts();
-        }
-    }
-
-    fn line_holds(&self) -> Result<(), String> {
+    pub(super) fn line_holds(&self) -> Holds {
         if !self.shared.is_quiet() || self.cancelled {
             return Ok(());
         }

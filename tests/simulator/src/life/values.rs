@@ -7,6 +7,7 @@ use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Group, StatKey};
 
 use super::Life;
 use super::charges::on_full;
+use super::figures::{Holds, ensure_eq};
 use crate::script::{Op, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -188,20 +189,21 @@ impl Life {
         }
     }
 
-    pub(super) fn look_at_items(&self) {
+    pub(super) fn items_hold(&self) -> Holds {
         for (group, handles) in self.handles.iter().enumerate() {
             let Some(handle) = handles.first() else {
                 continue;
             };
             let stats = handle.read(Freshness::Exact);
             for (item, (stat, _)) in self.items.into_iter().enumerate() {
-                let figures = (stats.get(stat), self.twin.items(group, item));
-                assert_eq!(figures.0, figures.1, "item {item} of {handle:?}");
+                let known = self.twin.items(group, item);
+                ensure_eq!(stats.get(stat), known, "item {item} of {handle:?}");
             }
             if self.twin.groups[group].online && !self.kmems.is_empty() {
-                self.look_at_nodes(handle, group);
+                self.nodes_hold(handle, group)?;
             }
         }
+        Ok(())
     }
 
     // === Memory on nodes ===
@@ -218,7 +220,7 @@ impl Life {
         spot.map(|node| NodeId::new(node as u16))
     }
 
-    fn look_at_nodes(&self, handle: &Group, top: usize) {
+    fn nodes_hold(&self, handle: &Group, top: usize) -> Holds {
         let stats = handle.numa_stat(StatKey::KERNEL, Freshness::Exact);
         for node in 0..self.setup.nodes.max(1) {
             let expected: u64 = self
@@ -228,8 +230,9 @@ impl Life {
                 .filter_map(|memory| memory.places.get(&Some(node)))
                 .sum();
             let found = stats.get(NodeId::new(node as u16));
-            assert_eq!(found, expected as i64, "on node {node} of {handle:?}");
+            ensure_eq!(found, expected as i64, "on node {node} of {handle:?}");
         }
+        Ok(())
     }
 
     fn step_kmem(&mut self, op: &Op) {
