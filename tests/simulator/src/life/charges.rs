@@ -119,6 +119,7 @@ impl Life {
         } = ask;
         // At the beginning, and after each thing that callbacks did.
         let mut allowed = vec![self.twin.admits(group, counter, bytes, top)];
+        let in_line: Vec<usize> = self.tasks.iter().map(|task| task.group).collect();
         self.settle_accounts_with(|life| {
             let now = life.twin.admits(group, counter, bytes, top);
             if allowed.last() != Some(&now) {
@@ -171,7 +172,8 @@ impl Life {
             (bytes, [None, Some("further")][counter]),
             "{error}"
         );
-        let waits = self.waits_at(level);
+        let mut in_line = in_line.into_iter();
+        let waits = in_line.any(|waits| self.twin.is_within(waits, level));
         if refusal.is_behind() {
             assert!(waits, "{error}, and no charge is in line");
             return None;

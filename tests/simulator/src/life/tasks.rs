@@ -41,14 +41,6 @@ pub(super) struct Task {
 type Polled = Poll<Result<Charge, ChargeError>>;
 
 impl Life {
-    /// A charge waits, here or below.
-    pub(super) fn waits_at(&self, level: usize) -> bool {
-        self.waiting()
-            .any(|task| self.twin.is_within(task.group, level))
-            // One that has been served by this very operation was there when it began.
-            || self.tasks.iter().any(|task| self.twin.is_within(task.group, level))
-    }
-
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Task> {
         self.tasks.iter().filter(|task| task.end.is_none())
     }
@@ -171,6 +163,8 @@ impl Life {
                 task.end = None;
                 self.tasks.insert(at, task);
             }
+            // One that a thread of the runtime serves may be polled before it is woken.
+            (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
             (Poll::Ready(Ok(charge)), Some(End::Admitted | End::Unknown)) => {
                 self.twin.held.remove(&key);
                 self.keep(charge, group, 0, bytes);
@@ -213,12 +207,12 @@ impl Life {
         if end.is_some() {
             panic!("{bytes} bytes are woken for the second time");
         }
-        let end = if !self.twin.groups[group].online {
+        let end = if self.cancelled || !self.hooks.is_empty() || !self.caches.is_empty() {
+            End::Unknown
+        } else if !self.twin.groups[group].online {
             End::Offline
         } else if self.twin.never_fits(group, bytes) {
             End::TooLarge
-        } else if self.cancelled || !self.hooks.is_empty() || !self.caches.is_empty() {
-            End::Unknown
         } else {
             End::Admitted
         };
