@@ -159,6 +159,8 @@ pub enum Kind {
 pub enum What {
     /// Creates a group below that one, of that name, with that max.
     Create(u8, u8, Option<u64>),
+    /// The same with more limits than a max, by their number.
+    CreateWith(u8, u8, u8),
     /// The same while the allocator refuses after so many allocations.
     CreateDenied(u8, u8, u8),
     /// Takes a handle more.
@@ -457,8 +459,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
     let made = match rng.random_range(0..100) {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
         22..32 => What::Drop(a),
-        32..42 if swarm.tree => match rng.random_range(0..11) {
+        32..42 if swarm.tree => match rng.random_range(0..12) {
             0..=3 => create(rng, a),
+            11 => What::CreateWith(a, b, rng.random_range(0..5)),
             4 => What::CloneHandle(a),
             5 | 6 => What::DropHandle(a),
             7 | 8 => What::Offline(a),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use memcg::PageCounter;
+use memcg::{Limit, Limits, PageCounter, Percent};
 
 /// Memory, and one further counter.
 pub(crate) const COUNTERS: usize = 2;
@@ -172,7 +172,12 @@ impl Twin {
             .filter(move |&group| self.groups[group].online && self.is_within(group, top))
     }
 
-    pub(crate) fn create(&mut self, parent: usize, name: &str, max: u64) -> Result<usize, NotMade> {
+    pub(crate) fn create(
+        &mut self,
+        parent: usize,
+        name: &str,
+        limits: Limits,
+    ) -> Result<usize, NotMade> {
         if !self.groups[parent].online {
             return Err(NotMade::Offline);
         }
@@ -181,7 +186,21 @@ impl Twin {
         if self.children(parent).any(|child| is_taken(&child)) {
             return Err(NotMade::Taken);
         }
-        Ok(self.add(Some(parent), name.into(), max))
+        let bytes = |limit: Option<Limit>, default: u64| match limit {
+            None => default,
+            Some(Limit::Bytes(bytes)) => bytes,
+            Some(other) => unreachable!("a script creates no group with {other}"),
+        };
+        let made = self.add(Some(parent), name.into(), bytes(limits.max, u64::MAX));
+        let group = &mut self.groups[made];
+        group.high = bytes(limits.high, u64::MAX);
+        group.soft = bytes(limits.soft, u64::MAX);
+        group.low = bytes(limits.low, 0);
+        group.min = bytes(limits.min, 0);
+        group.thresholds = [limits.elevated, limits.critical]
+            .map(|share| share.map_or(0, Percent::get))
+            .into();
+        Ok(made)
     }
 
     /// The call that made it has failed for a reason that the twin does not know.

@@ -2,7 +2,7 @@
 //! twin follows.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
@@ -12,6 +12,7 @@ use memcg::{
 };
 
 use super::Life;
+use super::figures::{Holds, ensure_eq};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -71,6 +72,9 @@ fn is_actor() -> bool {
 }
 
 fn do_act(act: Act, group: &Group, shared: &Shared) {
+    if act == Act::Nothing {
+        return;
+    }
     if !is_actor() {
         shared.strange.store(true, Ordering::SeqCst);
         return;
@@ -278,6 +282,11 @@ impl Reclaim for Asked {
 /// What listens to an event.
 pub(super) struct Listener {
     registration: Registration,
+    group: usize,
+    event: Event,
+    /// The count before it began, and the events that it was told of since.
+    before: u64,
+    told: Arc<AtomicU64>,
 }
 
 /// A cancel hook, and the memory that it lets go.
@@ -468,15 +477,25 @@ impl Life {
         self.keeps = true;
         let event = Event::ALL[usize::from(event) % Event::ALL.len()];
         let shared = Arc::clone(&self.shared);
+        let told = Arc::new(AtomicU64::new(0));
+        let before = self.handle(group).events().get(event);
+        let tells = Arc::clone(&told);
         let registration = self.on(op, group, move |group| {
             group.on_event(event, move |happened| {
+                tells.fetch_add(happened.times(), Ordering::SeqCst);
                 if happened.event() != event || happened.times() == 0 {
                     shared.note(Entry::Fault(format!("{happened:?} for {event:?}")));
                 }
                 do_act(act, &happened.group(), &shared);
             })
         });
-        self.listeners.push(Listener { registration });
+        self.listeners.push(Listener {
+            registration,
+            group,
+            event,
+            before,
+            told,
+        });
     }
 
     fn hook(&mut self, op: &Op, group: u8, bytes: u64, act: Act) {
@@ -524,6 +543,28 @@ impl Life {
             bag,
             registration,
         });
+    }
+
+    /// Each listener was told of each event.
+    pub(super) fn listeners_hold(&self) -> Holds {
+        // A listener that makes events is not called for ever.
+        if !self.shared.is_quiet() {
+            return Ok(());
+        }
+        for listener in &self.listeners {
+            let Some(handle) = self.handles[listener.group].first() else {
+                continue;
+            };
+            let happened = handle.events().get(listener.event) - listener.before;
+            let told = listener.told.load(Ordering::SeqCst);
+            ensure_eq!(
+                told,
+                happened,
+                "{:?} that a listener of {handle:?} was told of",
+                listener.event
+            );
+        }
+        Ok(())
     }
 
     // === No charge is refused while caches would give ===

@@ -125,6 +125,7 @@ impl Life {
         self.hold(Life::look_holds);
         self.hold(Life::items_hold);
         self.hold(Life::events_hold);
+        self.hold(Life::listeners_hold);
         self.probe();
     }
 

@@ -186,9 +186,15 @@ impl Life {
 
     fn step(&mut self, op: &Op) {
         match op.1 {
-            What::Create(parent, name, max) => self.create(op, parent, name, max, None),
+            What::Create(parent, name, max) => {
+                let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
+                self.create(op, parent, name, limits, None);
+            }
+            What::CreateWith(parent, name, form) => {
+                self.create(op, parent, name, form_of_limits(form), None);
+            }
             What::CreateDenied(parent, name, given) => {
-                self.create(op, parent, name, None, Some(given));
+                self.create(op, parent, name, form_of_limits(given), Some(given));
             }
             What::CloneHandle(group) => {
                 if let Some(group) = self.group(group) {
@@ -327,7 +333,7 @@ impl Life {
 
     // === The tree ===
 
-    fn create(&mut self, op: &Op, parent: u8, name: u8, max: Option<u64>, given: Option<u8>) {
+    fn create(&mut self, op: &Op, parent: u8, name: u8, limits: Limits, given: Option<u8>) {
         if self.ids.len() >= GROUPS_MADE_MAX {
             return;
         }
@@ -339,11 +345,7 @@ impl Life {
             runtime.settle();
         }
         let name = format!("g{name}");
-        let expected = self.twin.create(parent, &name, max.unwrap_or(u64::MAX));
-        let limits = match max {
-            Some(max) => Limits::new().max(Limit::Bytes(max)),
-            None => Limits::new(),
-        };
+        let expected = self.twin.create(parent, &name, limits);
         let made = self.on(op, parent, move |parent| match given {
             Some(given) => denied::after(given.into(), || parent.create(&name, limits)),
             None => (parent.create(&name, limits), 0),
@@ -638,6 +640,18 @@ impl Life {
 /// Objects in use, of each pool.
 fn pools_of(runtime: &Runtime) -> Vec<u64> {
     runtime.pools().rows().iter().map(|row| row.live).collect()
+}
+
+/// Limits of some forms that a group is created with.
+fn form_of_limits(form: u8) -> Limits {
+    let limits = Limits::new();
+    match form % 5 {
+        0 => limits,
+        1 => limits.max(1_000).pressure_levels(50, 80),
+        2 => limits.soft(100).low(50),
+        3 => limits.min(64).high(2_000).max(4_000),
+        _ => limits.pressure_levels(10, 0).soft(0),
+    }
 }
 
 type Configured = (memcg::RuntimeBuilder, CounterKey, [(StatKey, Unit); ITEMS]);
