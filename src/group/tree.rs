@@ -1,6 +1,7 @@
 //! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
@@ -156,7 +157,7 @@ impl Group {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
                 Err(NotCreated::Offline) => CreateError::Offline {
                     parent: parent(),
-                    name: name.to_string(),
+                    name: self.copied(name)?,
                 },
                 Err(NotCreated::Taken) => match self.child(name) {
                     Some(group) => CreateError::Taken { group },
@@ -172,7 +173,7 @@ impl Group {
                 }
                 Err(NotCreated::Full(most)) => CreateError::Full {
                     parent: parent(),
-                    name: name.to_string(),
+                    name: self.copied(name)?,
                     most,
                 },
                 Err(NotCreated::Memory(bytes)) => CreateError::Memory {
@@ -185,6 +186,25 @@ impl Group {
             };
             return Err(error);
         }
+    }
+
+    /// A copy of the name for an error. Where the system gives no memory for it, that is the error:
+    /// to go on with a copy as usual would end the process.
+    fn copied(&self, name: GroupName<'_>) -> Result<String, CreateError> {
+        let refused = |bytes| CreateError::Memory {
+            parent: self.clone(),
+            bytes,
+        };
+        let bytes = match name {
+            GroupName::Text(text) => text.len(),
+            GroupName::Number(_) => u64::MAX.ilog10() as usize + 1,
+            GroupName::Unnamed => 0,
+        };
+        let mut copy = String::new();
+        copy.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
+        // No text is longer than what is reserved.
+        let _ = write!(copy, "{name}");
+        Ok(copy)
     }
 
     /// `name`: of a child that was to be created.

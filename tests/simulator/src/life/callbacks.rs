@@ -1,0 +1,613 @@
+//! Foreign code: caches, listeners, hooks and wakers. Each says in a log what it has done, and the
+//! twin follows.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+use memcg::{
+    Bytes, Charge, Event, Freshness, Group, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    ReclaimPriority, Registration,
+};
+
+use super::Life;
+use super::figures::{Holds, ensure_eq};
+use crate::script::{Act, Nature, Op, Size, Verb, What};
+use crate::twin::{Held, Key};
+
+const CACHES_MAX: usize = 8;
+const LISTENERS_MAX: usize = 6;
+
+/// A poisoned lock says that a callback panicked, as some do on purpose.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a callback has done.
+enum Entry {
+    /// So much is on a shelf now.
+    Shelf(Key, u64),
+    /// A charge was made, and is kept.
+    Charged(Group, Charge),
+    /// The waker of a task was called.
+    Rang(Key),
+    /// A hook was called.
+    Cancelled,
+    /// Something was wrong with the call.
+    Fault(String),
+}
+
+/// What callbacks and the run share.
+#[derive(Default)]
+pub(super) struct Shared {
+    log: Mutex<Vec<Entry>>,
+    /// A thread that takes no turns has called, as those of the runtime do.
+    strange: AtomicBool,
+    /// Foreign code does more than count.
+    busy: AtomicBool,
+}
+
+impl Shared {
+    fn note(&self, entry: Entry) {
+        lock(&self.log).push(entry);
+    }
+
+    /// No callback charges or gives back by itself, so what happens is known to the byte.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.busy.load(Ordering::SeqCst) && !self.strange.load(Ordering::SeqCst)
+    }
+}
+
+thread_local! {
+    /// Callbacks do not call the library for ever.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True on a thread that takes turns.
+fn is_actor() -> bool {
+    std::thread::current()
+        .name()
+        .is_none_or(|name| !name.starts_with("memcg-"))
+}
+
+fn do_act(act: Act, group: &Group, shared: &Shared) {
+    if act == Act::Nothing {
+        return;
+    }
+    if !is_actor() {
+        shared.strange.store(true, Ordering::SeqCst);
+        return;
+    }
+    if DEPTH.get() > 2 {
+        return;
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    match act {
+        Act::Nothing => {}
+        Act::Panics => {
+            DEPTH.set(DEPTH.get() - 1);
+            panic!("on purpose");
+        }
+        Act::Charges(bytes) => {
+            if let Ok(charge) = group.try_charge(Bytes(bytes)) {
+                shared.note(Entry::Charged(group.clone(), charge));
+            }
+        }
+        Act::Creates => {
+            if let Ok(made) = group.create("made", Limits::new().soft(0)) {
+                drop(made.try_charge(1));
+                made.offline_tree();
+            }
+        }
+        Act::Reads => {
+            drop(group.read(Freshness::Exact));
+            drop(format!("{:?} {:?}", group.events(), group.pressure_level()));
+            drop(group.snapshot(3));
+        }
+    }
+    DEPTH.set(DEPTH.get() - 1);
+}
+
+// === Wakers ===
+
+/// The waker of a task.
+pub(super) struct Bell {
+    key: Key,
+    act: Act,
+    group: Group,
+    shared: Arc<Shared>,
+}
+
+impl Bell {
+    pub(super) fn new(key: Key, act: Act, group: &Group, shared: &Arc<Shared>) -> Arc<Bell> {
+        if act != Act::Nothing {
+            shared.busy.store(true, Ordering::SeqCst);
+        }
+        Arc::new(Bell {
+            key,
+            act,
+            group: group.clone(),
+            shared: Arc::clone(shared),
+        })
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.shared.note(Entry::Rang(self.key));
+        do_act(self.act, &self.group, &self.shared);
+    }
+}
+
+// === Caches ===
+
+/// A cache that may be a reclaimer.
+pub(super) struct Cache {
+    pub(super) key: Key,
+    nature: Nature,
+    pub(super) group: usize,
+    shelf: Mutex<Option<Charge>>,
+    shared: Arc<Shared>,
+    registration: Mutex<Option<Registration>>,
+    gone: AtomicBool,
+}
+
+impl Cache {
+    fn bytes(&self) -> u64 {
+        lock(&self.shelf).as_ref().map_or(0, Charge::bytes)
+    }
+
+    fn evict(&self, want: u64) -> u64 {
+        let mut shelf = lock(&self.shelf);
+        let Some(charge) = shelf.as_mut() else {
+            return 0;
+        };
+        let freed = charge.shrink(Bytes(want));
+        let left = charge.bytes();
+        drop(shelf);
+        self.shared.note(Entry::Shelf(self.key, left));
+        freed
+    }
+
+    fn fault(&self, what: String) {
+        self.shared.note(Entry::Fault(what));
+    }
+
+    /// Checks that it may be asked for that, here and now.
+    fn check(&self, want: u64, context: &ReclaimContext<'_>) {
+        let (group, target) = (context.group(), context.target());
+        let at = || {
+            format!(
+                "the cache of {} is asked for {want} by {} in {:?}",
+                group.path(),
+                target.path(),
+                context.pass()
+            )
+        };
+        if self.gone.load(Ordering::SeqCst) {
+            self.fault(format!("{}, and it is gone", at()));
+        }
+        if want == 0 {
+            self.fault(at());
+        }
+        if group != target && !group.ancestors().any(|above| above == target) {
+            self.fault(format!("{}, and is not below", at()));
+        }
+        let usage = group.usage();
+        let min = group.memory().effective_min(&target.memory());
+        let low = group.memory().effective_low(&target.memory());
+        let kept = match context.pass() {
+            ReclaimPass::Low => min,
+            _ => min.max(low),
+        };
+        if usage.saturating_sub(kept) < want {
+            self.fault(format!(
+                "{}, and {usage} are used, {min} and {low} protected",
+                at()
+            ));
+        }
+    }
+
+    /// Uses the library, which is in the middle of reclaim.
+    fn work(&self, context: &ReclaimContext<'_>) {
+        for of in [context.group(), context.target()] {
+            if of.reclaim(1).is_ok() {
+                self.fault("reclaim inside reclaim".into());
+            }
+            for charged in [of.charge(1 << 16), of.try_charge(1 << 16)] {
+                match charged {
+                    Ok(_) => {}
+                    Err(error) if error.is_in_reclaim() || error.is_offline() => {}
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => self.fault(format!("a charge inside reclaim: {error}")),
+                }
+            }
+            drop(of.read(Freshness::Exact));
+        }
+    }
+}
+
+/// What is registered.
+struct Asked(Arc<Cache>);
+
+impl Reclaim for Asked {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        let cache = &self.0;
+        if !is_actor() {
+            // No turn is given away: what a thread of the runtime does comes at any time.
+            cache.shared.strange.store(true, Ordering::SeqCst);
+            return 0;
+        }
+        cache.check(want, context);
+        match cache.nature {
+            Nature::Honest => cache.evict(want),
+            Nature::Half => {
+                cache.evict(want / 2);
+                want
+            }
+            Nature::Stubborn => 0,
+            Nature::Greedy => cache.evict(u64::MAX),
+            Nature::Boasts => u64::MAX,
+            Nature::PanicsAtOnce => panic!("on purpose"),
+            Nature::PanicsLate => {
+                cache.evict(want.div_ceil(2));
+                panic!("on purpose");
+            }
+            Nature::Busy => {
+                cache.work(context);
+                cache.evict(want)
+            }
+            Nature::Quits => {
+                let mine = lock(&cache.registration).take();
+                drop(mine);
+                cache.gone.store(true, Ordering::SeqCst);
+                cache.evict(want)
+            }
+            Nature::Promises => {
+                let later = context.promise();
+                later.report(cache.evict(want));
+                0
+            }
+        }
+    }
+
+    fn reclaimable(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+// === Listeners and hooks ===
+
+/// What listens to an event.
+pub(super) struct Listener {
+    registration: Registration,
+    group: usize,
+    event: Event,
+    /// The count before it began, and the events that it was told of since.
+    before: u64,
+    told: Arc<AtomicU64>,
+}
+
+/// A cancel hook, and the memory that it lets go.
+pub(super) struct Hook {
+    pub(super) key: Key,
+    #[expect(dead_code, reason = "it is held")]
+    bag: Arc<Mutex<Option<Charge>>>,
+    registration: Registration,
+}
+
+impl Life {
+    pub(super) fn settle_accounts(&mut self) {
+        self.settle_accounts_with(|_| {});
+    }
+
+    /// The twin follows what callbacks have done. `after` is called after each of these.
+    pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
+        loop {
+            let entries = std::mem::take(&mut *lock(&self.shared.log));
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                match entry {
+                    Entry::Shelf(key, bytes) => {
+                        if self.twin.held.contains_key(&key) {
+                            self.twin.set(key, bytes);
+                        }
+                    }
+                    Entry::Charged(group, charge) => {
+                        let (group, bytes) = (self.number(&group), charge.bytes());
+                        self.keep(charge, group, 0, bytes);
+                    }
+                    Entry::Rang(key) => self.rang(key),
+                    Entry::Cancelled => self.cancelled = true,
+                    Entry::Fault(what) => panic!("{what}"),
+                }
+                after(self);
+            }
+            self.poll_unknown();
+        }
+    }
+
+    pub(super) fn step_callback(&mut self, op: &Op) {
+        match op.1 {
+            What::Cache(group, nature, priority) => self.begin_cache(op, group, nature, priority),
+            What::Fill(number, size) => self.fill(op, number, size),
+            What::Evict(number, bytes) => {
+                if let Some(cache) = self.pick_cache(number) {
+                    self.actor(op).run(move || cache.evict(bytes));
+                }
+            }
+            What::Unregister(number) => {
+                if let Some(cache) = self.pick_cache(number) {
+                    self.unregister(op, &cache);
+                }
+            }
+            What::CacheDrop(number) => {
+                if let Some(cache) = self.pick_cache(number) {
+                    self.caches.retain(|other| other.key != cache.key);
+                    self.end_cache(op, &cache);
+                }
+            }
+            What::Reclaim(group, size) => {
+                if let Some(group) = self.group(group) {
+                    let bytes = self.bytes(group, 0, size);
+                    let before = self.twin.live(group, 0);
+                    let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
+                    let report = found.expect("no reclaim is under way");
+                    self.settle_accounts();
+                    let fell = before.saturating_sub(self.twin.live(group, 0));
+                    assert!(
+                        !self.shared.is_quiet() || report.freed >= fell.min(bytes),
+                        "{report:?}, live fell by {fell}"
+                    );
+                }
+            }
+            What::Listen(group, event, act) => self.listen(op, group, event, act),
+            What::Unlisten(number) => {
+                if !self.listeners.is_empty() {
+                    let at = usize::from(number) % self.listeners.len();
+                    let listener = self.listeners.swap_remove(at);
+                    self.actor(op).run(move || drop(listener.registration));
+                }
+            }
+            What::Hook(group, bytes, act) => self.hook(op, group, bytes, act),
+            What::Unhook(number) => {
+                if !self.hooks.is_empty() {
+                    let at = usize::from(number) % self.hooks.len();
+                    let hook = self.hooks.swap_remove(at);
+                    self.twin.release(hook.key);
+                    self.actor(op).run(move || {
+                        drop(hook.registration);
+                    });
+                }
+            }
+            _ => unreachable!("an operation on callbacks"),
+        }
+    }
+
+    fn pick_cache(&self, number: u8) -> Option<Arc<Cache>> {
+        let most = self.caches.len();
+        (most > 0).then(|| Arc::clone(&self.caches[usize::from(number) % most]))
+    }
+
+    fn begin_cache(&mut self, op: &Op, group: u8, nature: Nature, priority: u8) {
+        let room = self.caches.len() < CACHES_MAX;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        if !self.twin.groups[group].online {
+            return;
+        }
+        self.keeps = true;
+        let key = self.twin.hold(group, 0, 0);
+        let cache = Arc::new(Cache {
+            key,
+            nature,
+            group,
+            shelf: Mutex::new(None),
+            shared: Arc::clone(&self.shared),
+            registration: Mutex::new(None),
+            gone: AtomicBool::new(false),
+        });
+        if nature == Nature::Busy {
+            self.shared.busy.store(true, Ordering::SeqCst);
+        }
+        let priority = [
+            ReclaimPriority::LOW,
+            ReclaimPriority::NORMAL,
+            ReclaimPriority::HIGH,
+        ][usize::from(priority) % 3];
+        let asked = Arc::new(Asked(Arc::clone(&cache)));
+        let registration = self.on(op, group, move |group| {
+            group.register_reclaimer(asked, priority)
+        });
+        *lock(&cache.registration) = Some(registration);
+        self.caches.push(cache);
+    }
+
+    fn fill(&mut self, op: &Op, number: u8, size: Size) {
+        let Some(cache) = self.pick_cache(number) else {
+            return;
+        };
+        let group = cache.group;
+        if self.handles[group].is_empty() {
+            return;
+        }
+        let bytes = self.bytes(group, 0, size);
+        let ask = self.ask(group, 0, Verb::Plain, bytes);
+        let found = self.on(op, group, move |group| group.charge(Bytes(bytes)));
+        if let Some(charge) = self.agree(ask, found) {
+            // Not while the charge is made: it may call the cache.
+            let mut shelf = lock(&cache.shelf);
+            match shelf.as_mut() {
+                Some(all) => all.merge(charge).expect("of the same group"),
+                None => *shelf = Some(charge),
+            }
+            let key = cache.key;
+            let all = shelf.as_ref().map_or(0, Charge::bytes);
+            assert_eq!(all, self.held(key) + bytes, "on the shelf");
+            self.twin.set(key, all);
+        }
+    }
+
+    fn unregister(&mut self, op: &Op, cache: &Arc<Cache>) {
+        let mine = lock(&cache.registration).take();
+        self.actor(op).run(move || drop(mine));
+        cache.gone.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn end_cache(&mut self, op: &Op, cache: &Arc<Cache>) {
+        self.unregister(op, cache);
+        self.settle_accounts();
+        self.twin.release(cache.key);
+        let shelf = lock(&cache.shelf).take();
+        self.actor(op).run(move || drop(shelf));
+    }
+
+    fn listen(&mut self, op: &Op, group: u8, event: u8, act: Act) {
+        let room = self.listeners.len() < LISTENERS_MAX;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        if act != Act::Nothing {
+            self.shared.busy.store(true, Ordering::SeqCst);
+        }
+        self.keeps = true;
+        let event = Event::ALL[usize::from(event) % Event::ALL.len()];
+        let shared = Arc::clone(&self.shared);
+        let told = Arc::new(AtomicU64::new(0));
+        let before = self.handle(group).events().get(event);
+        let tells = Arc::clone(&told);
+        let registration = self.on(op, group, move |group| {
+            group.on_event(event, move |happened| {
+                tells.fetch_add(happened.times(), Ordering::SeqCst);
+                if happened.event() != event || happened.times() == 0 {
+                    shared.note(Entry::Fault(format!("{happened:?} for {event:?}")));
+                }
+                do_act(act, &happened.group(), &shared);
+            })
+        });
+        self.listeners.push(Listener {
+            registration,
+            group,
+            event,
+            before,
+            told,
+        });
+    }
+
+    fn hook(&mut self, op: &Op, group: u8, bytes: u64, act: Act) {
+        let room = self.hooks.len() < 6;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        self.keeps = true;
+        let ask = self.ask(group, 0, Verb::Try, bytes);
+        let found = self.on(op, group, move |group| group.try_charge(Bytes(bytes)));
+        let Some(charge) = self.agree(ask, found) else {
+            return;
+        };
+        let key = self.twin.key();
+        self.twin.held.insert(
+            key,
+            Held {
+                group,
+                counter: 0,
+                bytes,
+            },
+        );
+        let bag = Arc::new(Mutex::new(Some(charge)));
+        let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&bag));
+        if act != Act::Nothing {
+            self.shared.busy.store(true, Ordering::SeqCst);
+        }
+        let registration = self.on(op, group, move |group| {
+            group.on_cancel(move |why| {
+                shared.note(Entry::Cancelled);
+                if !is_actor() {
+                    shared.strange.store(true, Ordering::SeqCst);
+                    return;
+                }
+                let bag = lock(&held).take();
+                if bag.is_some() {
+                    drop(bag);
+                    shared.note(Entry::Shelf(key, 0));
+                }
+                do_act(act, &why.group(), &shared);
+            })
+        });
+        self.hooks.push(Hook {
+            key,
+            bag,
+            registration,
+        });
+    }
+
+    /// Each listener was told of each event.
+    pub(super) fn listeners_hold(&self) -> Holds {
+        // A listener that makes events is not called for ever.
+        if !self.shared.is_quiet() {
+            return Ok(());
+        }
+        for listener in &self.listeners {
+            let Some(handle) = self.handles[listener.group].first() else {
+                continue;
+            };
+            let happened = handle.events().get(listener.event) - listener.before;
+            let told = listener.told.load(Ordering::SeqCst);
+            ensure_eq!(
+                told,
+                happened,
+                "{:?} that a listener of {handle:?} was told of",
+                listener.event
+            );
+        }
+        Ok(())
+    }
+
+    // === No charge is refused while caches would give ===
+
+    /// So much is missing at a level: no cache below has it that is honest and not protected.
+    pub(super) fn nothing_left_below(&self, target: usize, missing: u64) {
+        if !self.shared.is_quiet() || missing == 0 || self.handles[target].is_empty() {
+            return;
+        }
+        let top = self.handle(target);
+        for cache in &self.caches {
+            let is_asked = cache.nature == Nature::Honest
+                && !cache.gone.load(Ordering::SeqCst)
+                && self.twin.groups[cache.group].online
+                && self.twin.is_within(cache.group, target);
+            let Some(group) = self.handles[cache.group].first().filter(|_| is_asked) else {
+                continue;
+            };
+            let protected = group
+                .memory()
+                .effective_min(&top.memory())
+                .max(group.memory().effective_low(&top.memory()));
+            let left = cache.bytes();
+            assert!(
+                protected > 0 || left < missing,
+                "{missing} are missing at {}, and {} has {left} to give",
+                top.path(),
+                group.path()
+            );
+        }
+    }
+
+    /// After a refusal.
+    pub(super) fn nothing_left_for(&self, level: usize, ask: super::charges::Ask) {
+        let super::charges::Ask { group, bytes, .. } = ask;
+        if self.twin.never_fits(group, bytes) {
+            return;
+        }
+        let missing = self
+            .twin
+            .live(level, 0)
+            .saturating_add(bytes)
+            .saturating_sub(self.twin.limit(level, 0));
+        self.nothing_left_below(level, missing);
+    }
+}

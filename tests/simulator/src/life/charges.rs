@@ -1,0 +1,569 @@
+//! What charges, and turns charges into others; and the answers that the twin allows.
+
+use std::time::Duration;
+
+use memcg::errors::MergeError;
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
+
+use super::{CHARGES_MAX, Life};
+use crate::script::{Op, Size, Verb, What};
+use crate::twin::{Held, Key, No};
+
+/// Sums of charges stay far from what a counter can hold.
+const FORCED_MAX: u64 = 1 << 40;
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) group: usize,
+    pub(super) counter: usize,
+    pub(super) bytes: u64,
+    pub(super) verb: Verb,
+    /// Only levels below that one are charged.
+    pub(super) top: Option<usize>,
+    /// It may be refused beside credit: credit was in the way as the call began.
+    pub(super) beside_credit: bool,
+}
+
+/// The calls by their verbs, in one place.
+fn charge(group: &Group, verb: Verb, bytes: u64) -> Result<Charge, ChargeError> {
+    let bytes = Bytes(bytes);
+    match verb {
+        Verb::Plain => group.charge(bytes),
+        Verb::Try => group.try_charge(bytes),
+        Verb::Force => Ok(group.force_charge(bytes)),
+        _ => group.charge_with(bytes, on_full(verb)),
+    }
+}
+
+pub(super) fn on_full(verb: Verb) -> OnFull {
+    match verb {
+        Verb::Start => OnFull::Start,
+        Verb::Now => OnFull::Now,
+        Verb::IfRoom => OnFull::IfRoom,
+        Verb::WaitNot => OnFull::Wait(Duration::ZERO),
+        _ => OnFull::Reclaim,
+    }
+}
+
+fn raw_charge(group: &Group, verb: Verb, bytes: u64) -> Result<(), ChargeError> {
+    let (raw, bytes) = (group.raw(), Bytes(bytes));
+    match verb {
+        Verb::Plain => raw.charge(bytes),
+        Verb::Try => raw.try_charge(bytes),
+        Verb::Force => {
+            raw.force_charge(bytes);
+            Ok(())
+        }
+        _ => raw.charge_with(bytes, on_full(verb)),
+    }
+}
+
+/// Growth knows three verbs.
+fn three(verb: Verb) -> Verb {
+    match verb {
+        Verb::Try | Verb::Now | Verb::IfRoom | Verb::Start => Verb::Try,
+        Verb::Force => Verb::Force,
+        _ => Verb::Plain,
+    }
+}
+
+impl Life {
+    /// What a call will ask for, judged before it is made.
+    pub(super) fn ask(&mut self, group: usize, counter: usize, verb: Verb, bytes: u64) -> Ask {
+        // A thread of the runtime goes on with it.
+        self.keeps |= verb == Verb::Start;
+        let key = self.counter(counter);
+        let is_in_way = |level: usize| {
+            let Some(handle) = self.handles[level].first() else {
+                // Nobody can look.
+                return true;
+            };
+            let counter_of = handle.counter(key).expect("declared");
+            let room = |most: u64| most.saturating_sub(counter_of.usage());
+            // What it charges ahead counts for its own look at high.
+            let ahead = counter_of.batch().saturating_mul(2);
+            bytes > room(self.twin.limit(level, counter))
+                || verb == Verb::IfRoom
+                    && bytes.saturating_add(ahead) > room(self.twin.groups[level].high)
+        };
+        let beside_credit = match verb {
+            Verb::Now | Verb::Start | Verb::IfRoom => {
+                self.twin.levels(group).any(is_in_way) || !self.tasks.is_empty()
+            }
+            _ => false,
+        };
+        Ask {
+            group,
+            counter,
+            bytes,
+            verb,
+            top: None,
+            beside_credit,
+        }
+    }
+
+    /// Compares an answer with those that the twin allows, and settles accounts of what has
+    /// happened meanwhile. True: the charge was made.
+    ///
+    /// # Panics
+    /// When the twin does not allow it.
+    pub(super) fn agree<T>(&mut self, ask: Ask, found: Result<T, ChargeError>) -> Option<T> {
+        let Ask {
+            group,
+            counter,
+            bytes,
+            verb,
+            top,
+            ..
+        } = ask;
+        // At the beginning, and after each thing that callbacks did.
+        let mut allowed = vec![self.twin.admits(group, counter, bytes, top)];
+        let in_line: Vec<usize> = self.tasks.iter().map(|task| task.group).collect();
+        self.settle_accounts_with(|life| {
+            let now = life.twin.admits(group, counter, bytes, top);
+            if allowed.last() != Some(&now) {
+                allowed.push(now);
+            }
+        });
+        let error = match found {
+            Ok(made) => {
+                assert!(
+                    verb == Verb::Force || allowed.iter().any(Result::is_ok),
+                    "made, the twin says {allowed:?}: {ask:?}"
+                );
+                return Some(made);
+            }
+            Err(error) => error,
+        };
+        assert!(verb != Verb::Force, "a forced charge is refused: {error}");
+        if error.is_offline() {
+            let is_right = allowed.contains(&Err(No::Offline));
+            assert!(is_right, "{error}, the twin says {allowed:?}");
+            assert_eq!(error.requested(), bytes, "{error}");
+            return None;
+        }
+        if error.is_cancelled() {
+            assert!(self.cancelled, "{error}, and no group was cancelled");
+            return None;
+        }
+        let is_of_kind = match verb {
+            Verb::Plain => error.is_over_limit(),
+            Verb::WaitNot => error.is_timeout() || error.is_over_limit(),
+            Verb::IfRoom => error.is_would_block(),
+            _ => error.is_over_limit() || error.is_would_block(),
+        };
+        assert!(is_of_kind, "{verb:?} says {:?}: {error}", error.kind());
+        let Some(refusal) = error.over_limit().cloned() else {
+            let is_right = ask.beside_credit || allowed.iter().any(Result::is_err);
+            assert!(
+                is_right,
+                "{error}, the twin says {allowed:?}; {}",
+                self.levels_told(group, counter)
+            );
+            return None;
+        };
+        let level = self.number(refusal.group());
+        if verb != Verb::IfRoom {
+            self.twin.groups[level].refused[counter] += 1;
+        }
+        assert_eq!(
+            (refusal.requested(), refusal.counter()),
+            (bytes, [None, Some("further")][counter]),
+            "{error}"
+        );
+        let mut in_line = in_line.into_iter();
+        let waits = in_line.any(|waits| self.twin.is_within(waits, level));
+        if refusal.is_behind() {
+            assert!(waits, "{error}, and no charge is in line");
+            return None;
+        }
+        if ask.beside_credit {
+            return None;
+        }
+        assert!(
+            allowed.contains(&Err(No::Full(level)))
+                || allowed
+                    .iter()
+                    .any(|answer| matches!(answer, Err(No::Full(_))))
+                    && self.is_full_somewhen(level, ask),
+            "{error}, the twin says {allowed:?}; {}",
+            self.levels_told(group, counter)
+        );
+        assert_eq!(
+            refusal.max(),
+            self.twin.groups[level].max[counter],
+            "{error}"
+        );
+        if matches!(verb, Verb::Plain) && counter == 0 {
+            self.nothing_left_for(level, ask);
+        }
+        None
+    }
+
+    /// The levels of a group, for a message.
+    fn levels_told(&self, group: usize, counter: usize) -> String {
+        let key = self.counter(counter);
+        let level = |level: usize| {
+            let usage = self.handles[level].first().map(|handle| {
+                let counter = handle.counter(key).expect("declared");
+                (counter.usage(), counter.stocked())
+            });
+            let twin = &self.twin.groups[level];
+            format!(
+                "{}: (used, credit) {usage:?}, {} live, max {}, high {}",
+                self.twin.path(level),
+                self.twin.live(level, counter),
+                twin.max[counter],
+                twin.high
+            )
+        };
+        self.twin
+            .levels(group)
+            .map(level)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    /// Several levels may be full at once; which of them a walk meets first depends on credit.
+    fn is_full_somewhen(&self, level: usize, ask: Ask) -> bool {
+        self.twin.is_full(level, ask.counter, ask.bytes) || !self.shared.is_quiet()
+    }
+
+    pub(super) fn number(&self, group: &Group) -> usize {
+        let id = group.id();
+        let known = self.ids.iter().position(|&known| known == id);
+        known.unwrap_or_else(|| panic!("a group that nobody made: {group:?}"))
+    }
+
+    pub(super) fn keep(&mut self, charge: Charge, group: usize, counter: usize, bytes: u64) {
+        assert_eq!(charge.bytes(), bytes, "of the charge");
+        let key = self.twin.hold(group, counter, bytes);
+        self.charges.push((key, charge));
+    }
+
+    fn is_full(&self) -> bool {
+        self.charges.len() >= CHARGES_MAX
+    }
+
+    /// One of the charges.
+    fn pick(&self, number: u8) -> Option<usize> {
+        let most = self.charges.len();
+        (most > 0).then(|| usize::from(number) % most)
+    }
+
+    pub(super) fn step_charge(&mut self, op: &Op) {
+        match op.1 {
+            What::Charge(group, verb, size) => self.charge(op, group, verb, size),
+            What::ChargeSet(group, at_once, memory, further) => {
+                self.charge_set(op, group, at_once, [memory, further]);
+            }
+            What::RawCharge(group, verb, size) => self.raw_charge(op, group, verb, size),
+            What::RawUncharge(number, bytes) => self.raw_uncharge(op, number, bytes),
+            What::CentralTake(group, size) => self.central_take(op, group, size),
+            What::CentralRelease(group) => {
+                if let Some(group) = self.group(group) {
+                    self.keeps = true;
+                    self.on(op, group, |group| CentralStock::of(group).release());
+                }
+            }
+            What::Merge(into, from) => self.merge(op, into, from),
+            What::Grow(number, ..)
+            | What::Shrink(number, _)
+            | What::Resize(number, ..)
+            | What::Split(number, _)
+            | What::Take(number)
+            | What::Transfer(number, _)
+            | What::Drop(number)
+            | What::CentralGive(number) => {
+                if let Some(at) = self.pick(number) {
+                    self.step_part(op, at);
+                }
+            }
+            _ => unreachable!("an operation on charges"),
+        }
+    }
+
+    fn charge(&mut self, op: &Op, group: u8, verb: Verb, size: Size) {
+        let Some(group) = self.group(group).filter(|_| !self.is_full()) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        if verb == Verb::Force && bytes > FORCED_MAX {
+            return;
+        }
+        let ask = self.ask(group, 0, verb, bytes);
+        let found = self.on(op, group, move |group| charge(group, verb, bytes));
+        if let Some(charge) = self.agree(ask, found) {
+            self.keep(charge, group, 0, bytes);
+        }
+    }
+
+    /// The last of a set is charged first, and goes back if the first is refused.
+    fn charge_set(&mut self, op: &Op, group: u8, at_once: bool, sizes: [Size; 2]) {
+        let Some(group) = self.group(group).filter(|_| !self.is_full()) else {
+            return;
+        };
+        let bytes = [0, 1].map(|counter| self.bytes(group, counter, sizes[counter]));
+        let verb = if at_once { Verb::Try } else { Verb::Plain };
+        let amounts = [0, 1].map(|number| (self.counter(number), Bytes(bytes[number])));
+        let asks = [
+            self.ask(group, 0, verb, bytes[0]),
+            self.ask(group, 1, verb, bytes[1]),
+        ];
+        let found = self.on(op, group, move |group| match at_once {
+            true => group.try_charge_set(&amounts),
+            false => group.charge_set(&amounts),
+        });
+        // A refusal says by itself which counter it was.
+        let refused = match &found {
+            Err(error) => match error.over_limit() {
+                Some(refusal) => usize::from(refusal.counter().is_some()),
+                // A group that is offline refuses the first that it is asked for.
+                None => usize::from(error.is_offline()),
+            },
+            Ok(_) => 0,
+        };
+        let further_fits = self.twin.admits(group, 1, bytes[1], None).is_ok();
+        if found.is_ok() || refused == 0 && found.as_ref().is_err_and(|error| !error.is_offline()) {
+            assert!(further_fits, "the further counter was charged first");
+        }
+        if let Some([memory, further]) = self.agree(asks[refused], found) {
+            self.keep(memory, group, 0, bytes[0]);
+            self.keep(further, group, 1, bytes[1]);
+        }
+    }
+
+    /// Takes a charge to the thread and back.
+    fn with<R: Send + 'static>(
+        &mut self,
+        op: &Op,
+        at: usize,
+        job: impl FnOnce(&mut Charge) -> R + Send + 'static,
+    ) -> R {
+        let (key, mut charge) = self.charges.swap_remove(at);
+        let last = self.charges.len();
+        let (charge, result) = self.actor(op).run(move || {
+            let result = job(&mut charge);
+            (charge, result)
+        });
+        self.charges.push((key, charge));
+        self.charges.swap(at, last);
+        result
+    }
+
+    fn step_part(&mut self, op: &Op, at: usize) {
+        let key = self.charges[at].0;
+        let Held {
+            group,
+            counter,
+            bytes: held,
+        } = self.twin.of(key);
+        match op.1 {
+            What::Grow(_, verb, size) => {
+                let bytes = self.bytes(group, counter, size);
+                self.grow(op, at, verb, bytes, move |charge, verb| match verb {
+                    Verb::Try => charge.try_grow(Bytes(bytes)),
+                    Verb::Force => {
+                        charge.force_grow(Bytes(bytes));
+                        Ok(())
+                    }
+                    _ => charge.grow(Bytes(bytes)),
+                });
+            }
+            What::Resize(_, verb, size) => {
+                let bytes = self.bytes(group, counter, size);
+                if bytes > held {
+                    self.grow(op, at, verb, bytes - held, move |charge, verb| match verb {
+                        Verb::Try => charge.try_resize(Bytes(bytes)),
+                        Verb::Force => {
+                            charge.force_resize(Bytes(bytes));
+                            Ok(())
+                        }
+                        _ => charge.resize(Bytes(bytes)),
+                    });
+                } else {
+                    let found = self.with(op, at, move |charge| charge.resize(Bytes(bytes)));
+                    assert!(found.is_ok(), "{found:?}");
+                    self.twin.set(key, bytes);
+                }
+            }
+            What::Shrink(_, bytes) => {
+                let found = self.with(op, at, move |charge| charge.shrink(Bytes(bytes)));
+                assert_eq!(found, bytes.min(held));
+                self.twin.set(key, held - found);
+            }
+            What::Split(..) | What::Take(_) if self.is_full() => {}
+            What::Split(_, bytes) => {
+                match self.with(op, at, move |charge| charge.split(Bytes(bytes))) {
+                    Ok(part) => {
+                        self.twin.set(key, held.checked_sub(bytes).expect("enough"));
+                        self.keep(part, group, counter, bytes);
+                    }
+                    Err(refused) => {
+                        assert!(refused.bytes == held && bytes > held, "{refused}");
+                    }
+                }
+            }
+            What::Take(_) => {
+                let all = self.with(op, at, Charge::take);
+                self.twin.set(key, 0);
+                self.keep(all, group, counter, held);
+            }
+            What::Transfer(_, to) => self.transfer(op, at, to),
+            What::Drop(_) => {
+                let (key, charge) = self.charges.swap_remove(at);
+                self.twin.release(key);
+                self.actor(op).run(move || drop(charge));
+            }
+            What::CentralGive(_) => {
+                if counter > 0 {
+                    return;
+                }
+                let (key, charge) = self.charges.swap_remove(at);
+                self.twin.release(key);
+                self.keeps = true;
+                self.central = true;
+                self.actor(op)
+                    .run(move || CentralStock::of(&charge.group()).give_back(charge));
+            }
+            _ => unreachable!("an operation on a charge"),
+        }
+    }
+
+    fn grow(
+        &mut self,
+        op: &Op,
+        at: usize,
+        verb: Verb,
+        bytes: u64,
+        job: impl FnOnce(&mut Charge, Verb) -> Result<(), ChargeError> + Send + 'static,
+    ) {
+        let verb = three(verb);
+        if verb == Verb::Force && bytes > FORCED_MAX {
+            return;
+        }
+        let key = self.charges[at].0;
+        let Held {
+            group,
+            counter,
+            bytes: held,
+        } = self.twin.of(key);
+        let ask = self.ask(group, counter, verb, bytes);
+        let found = self.with(op, at, move |charge| job(charge, verb));
+        if bytes == 0 {
+            // By nothing a charge may grow even where its group is offline.
+            assert!(found.is_ok(), "{found:?}");
+        } else if self.agree(ask, found).is_some() {
+            self.twin.set(key, held + bytes);
+        }
+    }
+
+    fn merge(&mut self, op: &Op, into: u8, from: u8) {
+        let (Some(at), Some(from)) = (self.pick(into), self.pick(from)) else {
+            return;
+        };
+        if at == from {
+            return;
+        }
+        let into = self.charges[at].0;
+        let (gone, part) = self.charges.remove(from);
+        let at = if at > from { at - 1 } else { at };
+        let (to, of) = (self.twin.of(into), self.twin.of(gone));
+        let found = self.with(op, at, move |charge| {
+            charge.merge(part).map_err(MergeError::into_charge)
+        });
+        let same = (to.group, to.counter) == (of.group, of.counter);
+        match found {
+            Ok(()) if same => {
+                self.twin.release(gone);
+                self.twin.set(into, to.bytes + of.bytes);
+            }
+            Err(part) if !same => self.charges.push((gone, part)),
+            found => panic!("{found:?}, one group: {same}"),
+        }
+    }
+
+    fn transfer(&mut self, op: &Op, at: usize, to: u8) {
+        let Some(to) = self.group(to) else { return };
+        let key = self.charges[at].0;
+        let Held {
+            group,
+            counter,
+            bytes,
+        } = self.twin.of(key);
+        let target = self.handle(to).clone();
+        let found = self.with(op, at, move |charge| charge.transfer(&target));
+        if to == group {
+            assert!(found.is_ok(), "{found:?}");
+            return;
+        }
+        let top = self.twin.common(group, to);
+        let mut ask = self.ask(to, counter, Verb::Plain, bytes);
+        ask.top = Some(top);
+        if self.agree(ask, found).is_some() {
+            let held = self.twin.release(key);
+            self.twin.held.insert(key, Held { group: to, ..held });
+        }
+    }
+
+    fn raw_charge(&mut self, op: &Op, group: u8, verb: Verb, size: Size) {
+        let room = self.raws.len() < CHARGES_MAX;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        if verb == Verb::Force && bytes > FORCED_MAX {
+            return;
+        }
+        let ask = self.ask(group, 0, verb, bytes);
+        let found = self.on(op, group, move |group| raw_charge(group, verb, bytes));
+        if self.agree(ask, found).is_some() && bytes > 0 {
+            let key = self.twin.hold(group, 0, bytes);
+            self.raws.push(key);
+        }
+    }
+
+    fn raw_uncharge(&mut self, op: &Op, number: u8, bytes: u64) {
+        if self.raws.is_empty() {
+            return;
+        }
+        let at = usize::from(number) % self.raws.len();
+        let key = self.raws[at];
+        let held = self.twin.of(key);
+        if self.handles[held.group].is_empty() {
+            return;
+        }
+        let bytes = bytes.min(held.bytes);
+        self.on(op, held.group, move |group| {
+            group.raw().uncharge(Bytes(bytes))
+        });
+        if bytes == held.bytes {
+            self.raws.swap_remove(at);
+            self.twin.release(key);
+        } else {
+            self.twin.set(key, held.bytes - bytes);
+        }
+    }
+
+    fn central_take(&mut self, op: &Op, group: u8, size: Size) {
+        let Some(group) = self.group(group).filter(|_| !self.is_full()) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        self.keeps = true;
+        let expected = self.twin.admits(group, 0, bytes, None);
+        let found = self.on(op, group, move |group| {
+            CentralStock::of(group).charge_if_room(Bytes(bytes))
+        });
+        if let Some(charge) = found {
+            assert_eq!(expected, Ok(()), "made of a central stock");
+            self.keep(charge, group, 0, bytes);
+        }
+    }
+
+    /// A key's bytes, if it holds some.
+    pub(super) fn held(&self, key: Key) -> u64 {
+        self.twin.held.get(&key).map_or(0, |held| held.bytes)
+    }
+}

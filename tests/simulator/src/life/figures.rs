@@ -1,0 +1,330 @@
+//! What must hold after each operation, and what is looked at now and then.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memcg::{Event, Group, PressureLevel};
+
+use super::{Life, OOM_TIME};
+use crate::twin::COUNTERS;
+
+/// For how many milliseconds a thread of the runtime may do what it does for a moment. A script that
+/// is known to fail has less: it fails again and again as it shrinks.
+pub(crate) static PATIENCE: AtomicU64 = AtomicU64::new(5_000);
+
+/// What does not hold.
+pub(super) type Holds = Result<(), String>;
+
+macro_rules! ensure {
+    ($holds:expr, $($told:tt)+) => {
+        if !$holds {
+            return Err(format!($($told)+));
+        }
+    };
+}
+
+macro_rules! ensure_eq {
+    ($found:expr, $expected:expr, $($told:tt)+) => {
+        match (&$found, &$expected) {
+            (found, expected) if found == expected => {}
+            (found, expected) => {
+                let of = format!($($told)+);
+                return Err(format!("{of}: {found:?}, the twin has {expected:?}"));
+            }
+        }
+    };
+}
+
+pub(super) use {ensure, ensure_eq};
+
+impl Life {
+    /// Holds now; or soon, where a thread of the runtime may be at work. What that thread does for
+    /// charges that wait, the twin follows meanwhile.
+    ///
+    /// # Panics
+    /// When it does not hold.
+    pub(super) fn hold(&mut self, holds: impl Fn(&Life) -> Holds) {
+        let patience = Duration::from_millis(PATIENCE.load(Ordering::Relaxed));
+        let until = Instant::now() + patience;
+        loop {
+            let Err(fault) = holds(self) else { return };
+            assert!(self.keeps && Instant::now() < until, "{fault}");
+            std::thread::sleep(Duration::from_millis(1));
+            self.settle_accounts();
+        }
+    }
+
+    /// One line of where the twin is.
+    pub(super) fn summary(&self) -> String {
+        let online = self.twin.online_below(0).count();
+        let waiting = self.waiting().count();
+        format!(
+            "{online} groups, {} live, {} used, {} charges, {waiting} wait",
+            self.twin.live(0, 0),
+            self.handles[0].first().map_or(0, Group::usage),
+            self.charges.len()
+        )
+    }
+
+    /// All that can be seen without settling anything.
+    pub(super) fn glance(&mut self) {
+        self.hold(Life::line_holds);
+        self.hold(Life::glance_holds);
+    }
+
+    fn glance_holds(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
+            let is_offline = !self.twin.groups[group].online;
+            ensure_eq!(handle.is_offline(), is_offline, "{handle:?} is offline");
+            for number in 0..COUNTERS {
+                self.counter_holds(handle, group, number)?;
+            }
+        }
+        for (key, charge) in &self.charges {
+            ensure_eq!(charge.bytes(), self.twin.of(*key).bytes, "{charge:?}");
+        }
+        if let (Some(runtime), Some(budget)) = (&self.runtime, self.setup.budget) {
+            let bound = runtime.root().memory().stocked_bound();
+            ensure!(bound <= budget, "bound {bound}, budget {budget}");
+        }
+        Ok(())
+    }
+
+    /// The groups with a handle, and that.
+    fn in_hand(&self) -> impl Iterator<Item = (usize, &Group)> {
+        let handles = self.handles.iter().enumerate();
+        handles.filter_map(|(group, handles)| Some((group, handles.first()?)))
+    }
+
+    fn counter_holds(&self, handle: &Group, group: usize, number: usize) -> Holds {
+        let twin = &self.twin.groups[group];
+        let counter = handle.counter(self.counter(number)).expect("declared");
+        let (max, live) = (counter.max(), self.twin.live(group, number));
+        ensure_eq!(max, twin.max[number], "max of {handle:?}");
+        let (usage, forced) = (counter.usage(), counter.forced());
+        let (bound, peak) = (counter.stocked_bound(), counter.peak());
+        ensure!(
+            usage >= live
+                && usage - live <= bound
+                && forced <= usage
+                && usage - forced <= max
+                && peak >= usage,
+            "{handle:?}, counter {number}: {usage} used, {forced} forced, credit of {bound} at \
+             most, max {max}, peak {peak}; the twin has {live} live"
+        );
+        if self.shared.is_quiet() && !self.keeps {
+            let refused = counter.refused_count();
+            let known = twin.refused[number];
+            ensure_eq!(refused, known, "refusals of {handle:?}, counter {number}");
+        }
+        Ok(())
+    }
+
+    /// Everything, after dying groups have been settled.
+    pub(super) fn look(&mut self) {
+        self.hold(Life::look_holds);
+        self.hold(Life::items_hold);
+        self.hold(Life::events_hold);
+        self.hold(Life::listeners_hold);
+        self.probe();
+    }
+
+    fn look_holds(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
+            self.group_holds(handle, group)?;
+        }
+        for (key, charge) in &self.charges {
+            let id = self.ids[self.twin.of(*key).group];
+            ensure_eq!(charge.group().id(), id, "the group of {charge:?}");
+        }
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
+        };
+        runtime.settle();
+        let verdict = runtime.verify();
+        ensure!(verdict.is_ok(), "{verdict}");
+        ensure_eq!(verdict.audited(), self.setup.audit, "audited");
+        let online: Vec<usize> = self.twin.online_below(0).collect();
+        if self.shared.is_quiet() {
+            ensure_eq!(runtime.group_count(), online.len(), "groups online");
+        }
+        if !self.keeps {
+            let dying = self.there() - online.len();
+            ensure_eq!(
+                runtime.dying_count(),
+                dying,
+                "groups that are not done with"
+            );
+        }
+        let table = runtime.snapshot();
+        let rows = table.rows().iter();
+        let mut rows: Vec<_> = rows
+            .map(|row| (row.path.clone(), row.live, row.max))
+            .collect();
+        let of_twin = |&group: &usize| {
+            let max = self.twin.groups[group].max[0];
+            (self.twin.path(group), self.twin.live(group, 0), max)
+        };
+        let mut expected: Vec<_> = online.iter().map(of_twin).collect();
+        rows.sort();
+        expected.sort();
+        ensure_eq!(rows, expected, "the table");
+        for &group in &online {
+            let path = self.twin.path(group);
+            let found = runtime.group(&path).map(|found| found.id());
+            ensure_eq!(found, Some(self.ids[group]), "at {path}");
+        }
+        Ok(())
+    }
+
+    fn group_holds(&self, handle: &Group, group: usize) -> Holds {
+        let twin = &self.twin.groups[group];
+        let of = (handle.id(), handle.name().to_string(), handle.path());
+        let known = (self.ids[group], twin.name.clone(), self.twin.path(group));
+        ensure_eq!(of, known, "{handle:?}");
+        let parent = handle.parent().map(|parent| parent.id());
+        let known = twin.parent.map(|parent| self.ids[parent]);
+        ensure_eq!(parent, known, "the parent of {handle:?}");
+        for number in 0..COUNTERS {
+            let counter = handle.counter(self.counter(number)).expect("declared");
+            let live = self.twin.live(group, number);
+            // In this order: a read of what is stocked settles dying groups.
+            let stocked = counter.stocked();
+            let figures = (counter.live(), counter.usage() - stocked);
+            ensure_eq!(figures, (live, live), "{handle:?}, counter {number}");
+        }
+        if !self.shared.is_quiet() {
+            return Ok(());
+        }
+        let mut children: Vec<_> = handle.children().iter().map(|it| it.path()).collect();
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let known = self.twin.children(group).filter(online);
+        let mut known: Vec<_> = known.map(|child| self.twin.path(child)).collect();
+        children.sort();
+        known.sort();
+        ensure_eq!(children, known, "children of {handle:?}");
+        if !twin.online {
+            return Ok(());
+        }
+        let inspect = handle.inspect();
+        let limits = (inspect.min(), inspect.low(), inspect.high(), inspect.soft());
+        let known = (twin.min, twin.low, twin.high, twin.soft);
+        ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        let gone = self.twin.children(group).filter(|child| !online(child));
+        let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
+        let own = self.twin.own(group) + left;
+        ensure_eq!(inspect.live_local(), own, "live of {handle:?} itself");
+        let is_above = handle.usage() > twin.soft;
+        ensure_eq!(inspect.is_in_excess(), is_above, "excess of {handle:?}");
+        let below = self
+            .twin
+            .online_below(group)
+            .filter(|&below| below != group);
+        let below: Vec<_> = below.map(|below| self.handles[below].first()).collect();
+        if let Some(below) = below.into_iter().collect::<Option<Vec<_>>>() {
+            let in_excess = |it: &&&Group| it.inspect().is_in_excess();
+            let count = below.iter().filter(in_excess).count() as u64;
+            ensure_eq!(inspect.descendants_in_excess(), count, "below {handle:?}");
+            let protected = |it: &&Group| {
+                (it.parent().as_ref() == Some(handle)).then(|| it.usage().min(it.inspect().min()))
+            };
+            let sum: u64 = below.iter().filter_map(protected).sum();
+            ensure_eq!(
+                handle.memory().children_min_usage(),
+                sum,
+                "below {handle:?}"
+            );
+        }
+        self.pressure_holds(handle, group)
+    }
+
+    /// The level is up where live bytes alone say so, and down a sixteenth below that.
+    fn pressure_holds(&self, handle: &Group, group: usize) -> Holds {
+        let found = handle.pressure_level();
+        let decides = self
+            .twin
+            .levels(group)
+            .find(|&level| self.twin.groups[level].thresholds != (0, 0));
+        let Some(level) = decides else {
+            ensure_eq!(
+                found,
+                PressureLevel::Normal,
+                "no thresholds above {handle:?}"
+            );
+            return Ok(());
+        };
+        let twin = &self.twin.groups[level];
+        let (elevated, critical) = twin.thresholds;
+        let live = u128::from(self.twin.live(level, 0));
+        let max = u128::from(twin.max[0]);
+        let is_unlimited = twin.max[0] == u64::MAX;
+        let from = |share: u8| max * u128::from(share.min(100)) / 100;
+        let is_up = |share: u8| share > 0 && !is_unlimited && live > from(share) && max > 0;
+        let may_be_up = |share: u8| {
+            let from = from(share);
+            share > 0 && live + 1 >= from - from / 16
+        };
+        let (least, most) = (
+            if is_up(critical) {
+                PressureLevel::Critical
+            } else if is_up(elevated) {
+                PressureLevel::Elevated
+            } else {
+                PressureLevel::Normal
+            },
+            if may_be_up(critical) {
+                PressureLevel::Critical
+            } else if may_be_up(elevated) {
+                PressureLevel::Elevated
+            } else {
+                PressureLevel::Normal
+            },
+        );
+        ensure!(
+            (least..=most).contains(&found),
+            "{found:?} at {handle:?}: {live} live of {max}, from {elevated} and {critical}"
+        );
+        Ok(())
+    }
+
+    /// Above there are no fewer events than below, and those of the group alone are among all.
+    fn events_hold(&self) -> Holds {
+        for (group, handle) in self.in_hand() {
+            let children = self.twin.children(group);
+            let children: Vec<&Group> = children
+                .filter_map(|child| self.handles[child].first())
+                .collect();
+            for event in Event::ALL {
+                let below: u64 = children.iter().map(|it| it.events().get(event)).sum();
+                let all = handle.events();
+                let (all, local) = (all.get(event), all.local().get(event));
+                ensure!(
+                    all >= local + below,
+                    "{event:?} of {handle:?}: {all}, {local} itself, and {below} below"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Each group takes what fits, and no mark of what is over stands in the way.
+    fn probe(&mut self) {
+        if self.waiting().next().is_some() {
+            return;
+        }
+        if self.cancelled {
+            // A victim is one until then.
+            std::thread::sleep(OOM_TIME * 4);
+            self.cancelled = false;
+        }
+        for group in 0..self.handles.len() {
+            let Some(handle) = self.handles[group].first() else {
+                continue;
+            };
+            let found = handle.try_charge(1).map(drop);
+            let mut ask = self.ask(group, 0, crate::script::Verb::Try, 1);
+            ask.beside_credit = false;
+            self.agree(ask, found);
+        }
+    }
+}

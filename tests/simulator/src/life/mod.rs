@@ -1,0 +1,699 @@
+//! A life: a runtime and its twin go through a script side by side, and are compared after each
+//! operation.
+//!
+//! The threads are real, so each has its own stock, but they take turns: what must come out of
+//! each operation is known.
+//!
+//! * here: the state, the operations on the tree and its limits, and the end;
+//! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
+//!   statistics; `tasks`: charges that wait;
+//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step.
+
+mod callbacks;
+mod charges;
+pub(crate) mod figures;
+mod tasks;
+mod values;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memcg::barrier::BarrierMode;
+use memcg::errors::CreateError;
+use memcg::{
+    Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Runtime,
+    StatKey, Unit,
+};
+
+use crate::denied;
+use crate::script::{Kind, Op, Setup, Size, What};
+use crate::threads::Actor;
+use crate::twin::{COUNTERS, ITEMS, Key, NotMade, Twin};
+
+use callbacks::{Cache, Hook, Listener, Shared};
+use figures::{Holds, ensure, ensure_eq};
+use tasks::Task;
+use values::NodeMemory;
+
+/// More of them make an operation slow and show nothing new.
+const GROUPS_MADE_MAX: usize = 32;
+const CHARGES_MAX: usize = 32;
+
+/// Operations between two looks at everything.
+const LOOK_EVERY: usize = 16;
+
+/// For how long a victim is waited for. A victim whose memory does not come stays one for so long.
+const OOM_TIME: Duration = Duration::from_millis(3);
+
+/// A life under way.
+pub(crate) struct Life {
+    setup: Setup,
+    twin: Twin,
+    runtime: Option<Runtime>,
+    further: CounterKey,
+    items: [(StatKey, Unit); ITEMS],
+    /// Of each of the twin's groups.
+    ids: Vec<GroupId>,
+    handles: Vec<Vec<Group>>,
+    charges: Vec<(Key, Charge)>,
+    raws: Vec<Key>,
+    vectors: Vec<(Key, ChargedVec<u64>)>,
+    tasks: Vec<Task>,
+    caches: Vec<Arc<Cache>>,
+    listeners: Vec<Listener>,
+    hooks: Vec<Hook>,
+    kmems: Vec<NodeMemory>,
+    shared: Arc<Shared>,
+    actors: Vec<Actor>,
+    /// Live objects of the pools when there is a root and nothing else.
+    pools: Vec<u64>,
+    /// Something was used that keeps groups in a way that the twin does not know.
+    keeps: bool,
+    /// A group was cancelled: it may be refused for a while.
+    cancelled: bool,
+    /// A central stock has credit, or had.
+    central: bool,
+    /// The present step, for the message of a failure.
+    at: String,
+}
+
+impl Life {
+    /// A runtime as the script wants it.
+    ///
+    /// # Panics
+    /// When it cannot be built.
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let before = configure(setup).0;
+        // The first one makes what a process has once.
+        drop(before.build().expect("a configuration that holds"));
+        let pools = pools_of(&configure(setup).0.build().expect("as before"));
+        let (builder, further, items) = configure(setup);
+        let runtime = builder.build().expect("as before");
+        let root = runtime.root();
+        Life {
+            setup: setup.clone(),
+            twin: Twin::new(setup.max),
+            ids: vec![root.id()],
+            handles: vec![vec![root]],
+            runtime: Some(runtime),
+            further,
+            items,
+            charges: Vec::new(),
+            raws: Vec::new(),
+            vectors: Vec::new(),
+            tasks: Vec::new(),
+            caches: Vec::new(),
+            listeners: Vec::new(),
+            hooks: Vec::new(),
+            kmems: Vec::new(),
+            shared: Arc::new(Shared::default()),
+            actors: (0..setup.threads.max(1)).map(|_| Actor::spawn()).collect(),
+            pools,
+            keeps: false,
+            cancelled: false,
+            central: false,
+            at: String::from("start"),
+        }
+    }
+
+    /// Does all of the script, then lets go of what is left. `tell` hears of each operation.
+    ///
+    /// # Panics
+    /// When the runtime and its twin disagree.
+    pub(crate) fn live(mut self, ops: &[Op], tell: &mut dyn FnMut(usize, &Op, &str)) {
+        for (number, op) in ops.iter().enumerate() {
+            self.at = format!("operation {number}, {op:?}");
+            self.step(op);
+            self.settle_accounts();
+            self.glance();
+            if number % LOOK_EVERY == LOOK_EVERY - 1 {
+                self.look();
+            }
+            tell(number, op, &self.summary());
+        }
+        self.finish();
+    }
+
+    fn actor(&self, op: &Op) -> &Actor {
+        &self.actors[usize::from(op.0) % self.actors.len()]
+    }
+
+    /// The groups that the run has a handle on.
+    fn group(&self, number: u8) -> Option<usize> {
+        let in_hand: Vec<usize> = (0..self.handles.len())
+            .filter(|&group| !self.handles[group].is_empty())
+            .collect();
+        (!in_hand.is_empty()).then(|| in_hand[usize::from(number) % in_hand.len()])
+    }
+
+    fn handle(&self, group: usize) -> &Group {
+        &self.handles[group][0]
+    }
+
+    /// Runs `job` with a handle of the group on the operation's thread.
+    fn on<R: Send + 'static>(
+        &self,
+        op: &Op,
+        group: usize,
+        job: impl FnOnce(&Group) -> R + Send + 'static,
+    ) -> R {
+        let handle = self.handle(group).clone();
+        self.actor(op).run(move || job(&handle))
+    }
+
+    fn counter(&self, number: usize) -> CounterKey {
+        [CounterKey::MEMORY, self.further][number]
+    }
+
+    /// The amount of a size.
+    fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
+        // The margin of an unlimited tree is no useful size for a charge.
+        let room = || self.twin.margin(group, counter, None).min(1 << 20);
+        match size {
+            Size::Bytes(bytes) => bytes,
+            Size::Less(bytes) => room().saturating_sub(bytes),
+            Size::More(bytes) => room() + bytes,
+            Size::Part(part) => {
+                let least = self
+                    .twin
+                    .levels(group)
+                    .map(|level| self.twin.groups[level].max[counter])
+                    .min();
+                least.unwrap_or(0).min(1 << 16) / 16 * u64::from(part)
+            }
+        }
+    }
+
+    fn step(&mut self, op: &Op) {
+        match op.1 {
+            What::Create(parent, name, max) => {
+                let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
+                self.create(op, parent, name, limits, None);
+            }
+            What::CreateWith(parent, name, form) => {
+                self.create(op, parent, name, form_of_limits(form), None);
+            }
+            What::CreateDenied(parent, name, given) => {
+                self.create(op, parent, name, form_of_limits(given), Some(given));
+            }
+            What::CloneHandle(group) => {
+                if let Some(group) = self.group(group) {
+                    let clone = self.on(op, group, Group::clone);
+                    self.handles[group].push(clone);
+                }
+            }
+            What::DropHandle(group) => self.drop_handle(op, group),
+            What::Offline(group) => {
+                // The root goes with its runtime.
+                if let Some(group) = self.group(group).filter(|&group| group > 0) {
+                    let found = self.on(op, group, |group| {
+                        group.offline().map_err(|refused| refused.children)
+                    });
+                    let expected = self.twin.offline(group);
+                    assert_eq!(found, expected, "children in the way");
+                }
+            }
+            What::OfflineTree(group) => {
+                if let Some(group) = self.group(group).filter(|&group| group > 0) {
+                    self.on(op, group, Group::offline_tree);
+                    self.twin.offline_tree(group);
+                }
+            }
+            What::Find(number) => self.find(number),
+            What::Set(group, kind, size) => self.set(op, group, kind, Some(size)),
+            What::Unset(group, kind) => self.set(op, group, kind, None),
+            What::Thresholds(group, elevated, critical) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, move |group| {
+                        let limits = Limits::new().pressure_levels(elevated, critical);
+                        group.set_limits(limits).expect("no percentage")
+                    });
+                    self.twin.groups[group].thresholds = (elevated, critical);
+                }
+            }
+            What::Importance(group, importance) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, move |group| {
+                        let limits = Limits::new().importance(importance);
+                        group.set_limits(limits).expect("no percentage")
+                    });
+                }
+            }
+            What::Observe(group, whether) => {
+                if let Some(group) = self.group(group) {
+                    self.twin.groups[group].observes = whether;
+                    self.on(op, group, move |group| group.set_observe_only(whether));
+                }
+            }
+            What::Batch(group, batch) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, move |group| group.memory().set_batch(batch));
+                }
+            }
+            What::Oom(..) | What::OomGroup(..) | What::OomExempt(..) => self.set_oom(op),
+            What::Drain(group) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, |group| group.memory().drain());
+                    self.settle_accounts();
+                    let usage = self.handle(group).usage();
+                    let live = self.twin.live(group, 0);
+                    assert_eq!(usage, live, "credit is left after a drain");
+                }
+            }
+            What::Settle => {
+                if let Some(runtime) = &self.runtime {
+                    runtime.settle();
+                }
+            }
+            What::Idle(visits) => {
+                if let Some(runtime) = self.runtime.clone() {
+                    self.actor(op).run(move || {
+                        (0..visits).for_each(|_| _ = runtime.release_idle_credit());
+                        drop(runtime);
+                    });
+                }
+            }
+            What::OwnCredit => {
+                if let Some(runtime) = self.runtime.clone() {
+                    let left = self.actor(op).run(move || {
+                        runtime.release_thread_credit();
+                        runtime.release_thread_credit()
+                    });
+                    assert_eq!(left, Bytes(0), "credit is left behind");
+                }
+            }
+            What::Look => self.look(),
+            What::End => {
+                let at = usize::from(op.0) % self.actors.len();
+                self.actors[at] = Actor::spawn();
+            }
+            What::DropRuntime => self.drop_runtime(),
+            What::Charge(..)
+            | What::ChargeSet(..)
+            | What::Grow(..)
+            | What::Shrink(..)
+            | What::Resize(..)
+            | What::Split(..)
+            | What::Take(..)
+            | What::Merge(..)
+            | What::Transfer(..)
+            | What::Drop(..)
+            | What::RawCharge(..)
+            | What::RawUncharge(..)
+            | What::CentralTake(..)
+            | What::CentralGive(..)
+            | What::CentralRelease(..) => self.step_charge(op),
+            What::VecNew(..)
+            | What::VecPush(..)
+            | What::VecPop(..)
+            | What::VecShrink(..)
+            | What::VecDrop(..)
+            | What::StatAdd(..)
+            | What::StatRead(..)
+            | What::Kmem(..)
+            | What::KmemMove(..)
+            | What::KmemShrink(..)
+            | What::KmemTransfer(..)
+            | What::KmemDrop(..) => self.step_value(op),
+            What::Begin(..) | What::BeginTimed(..) | What::Poll(..) | What::DropTask(..) => {
+                self.step_task(op);
+            }
+            What::Cache(..)
+            | What::Fill(..)
+            | What::Evict(..)
+            | What::Unregister(..)
+            | What::CacheDrop(..)
+            | What::Reclaim(..)
+            | What::Listen(..)
+            | What::Unlisten(..)
+            | What::Hook(..)
+            | What::Unhook(..) => self.step_callback(op),
+        }
+    }
+
+    // === The tree ===
+
+    fn create(&mut self, op: &Op, parent: u8, name: u8, limits: Limits, given: Option<u8>) {
+        if self.ids.len() >= GROUPS_MADE_MAX {
+            return;
+        }
+        let Some(parent) = self.group(parent) else {
+            return;
+        };
+        if let Some(runtime) = &self.runtime {
+            // Credit that waits for its barrier keeps a group that the twin has lost.
+            runtime.settle();
+        }
+        let name = format!("g{name}");
+        let expected = self.twin.create(parent, &name, limits);
+        let made = self.on(op, parent, move |parent| match given {
+            Some(given) => denied::after(given.into(), || parent.create(&name, limits)),
+            None => (parent.create(&name, limits), 0),
+        });
+        match (made, expected) {
+            ((Ok(group), _), Ok(number)) => {
+                assert_eq!(number, self.ids.len());
+                let id = group.id();
+                assert!(!self.ids.contains(&id), "{id} for the second time");
+                self.ids.push(id);
+                self.handles.push(vec![group]);
+            }
+            ((Err(CreateError::Offline { .. }), _), Err(NotMade::Offline))
+            | ((Err(CreateError::Taken { .. }), _), Err(NotMade::Taken)) => {}
+            // Objects that the twin does not know may be among the most.
+            ((Err(CreateError::Full { .. }), _), Ok(_))
+                if self.there() >= self.setup.groups_max as usize || self.keeps =>
+            {
+                self.twin.unmake_last();
+            }
+            ((Err(CreateError::Full { .. }), _), Err(_)) => {}
+            ((Err(CreateError::Memory { .. }), refused), expected) if refused > 0 => {
+                if expected.is_ok() {
+                    self.twin.unmake_last();
+                }
+            }
+            ((made, refused), expected) => {
+                panic!("{made:?} beside {refused} refused allocations, the twin says {expected:?}")
+            }
+        }
+    }
+
+    /// Groups that something keeps.
+    fn there(&self) -> usize {
+        (0..self.ids.len())
+            .filter(|&group| self.is_there(group))
+            .count()
+    }
+
+    fn is_there(&self, group: usize) -> bool {
+        self.twin.groups[group].online
+            || !self.handles[group].is_empty()
+            || group == 0 && self.runtime.is_some()
+            || self
+                .twin
+                .held
+                .iter()
+                .any(|(&key, held)| held.group == group && !self.is_bare(key, held.bytes))
+            || self.tasks.iter().any(|task| task.group == group)
+            || self.twin.children(group).any(|child| self.is_there(child))
+    }
+
+    /// A cache or a hook that has no charge.
+    fn is_bare(&self, key: Key, bytes: u64) -> bool {
+        let is_shelf = self.caches.iter().any(|cache| cache.key == key)
+            || self.hooks.iter().any(|hook| hook.key == key);
+        is_shelf && bytes == 0
+    }
+
+    fn drop_handle(&mut self, op: &Op, group: u8) {
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        // Bytes without a guard are given back through a handle.
+        let raw = self
+            .raws
+            .iter()
+            .any(|&key| self.twin.of(key).group == group);
+        if group == 0 || raw && self.handles[group].len() == 1 {
+            return;
+        }
+        let handle = self.handles[group].pop();
+        self.actor(op).run(move || drop(handle));
+    }
+
+    /// An id finds its own group as long as that is there, and never another one; a path finds the
+    /// group that is online there.
+    fn find(&mut self, number: u8) {
+        let Some(runtime) = &self.runtime else { return };
+        let group = usize::from(number) % self.ids.len();
+        let id = self.ids[group];
+        let path = self.twin.path(group);
+        let online = self
+            .twin
+            .online_below(0)
+            .find(|&group| self.twin.path(group) == path);
+        let by_path = runtime.group(&path).map(|found| found.id());
+        assert_eq!(by_path, online.map(|group| self.ids[group]), "at {path}");
+        match runtime.find(id) {
+            Some(found) => {
+                assert_eq!((found.id(), found.path()), (id, path));
+                self.handles[group].push(found);
+            }
+            None => assert!(!self.is_there(group), "{id} is there"),
+        }
+    }
+
+    fn drop_runtime(&mut self) {
+        for key in self.raws.clone() {
+            // Without a runtime no call finds a group that only bytes without a guard keep.
+            let group = self.twin.of(key).group;
+            if self.handles[group].is_empty() {
+                return;
+            }
+        }
+        if let Some(runtime) = self.runtime.take() {
+            drop(runtime);
+            self.twin.offline_tree(0);
+        }
+    }
+
+    // === Limits ===
+
+    fn set(&mut self, op: &Op, group: u8, kind: Kind, size: Option<Size>) {
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let counter = usize::from(kind == Kind::FurtherMax);
+        let bytes = match (size, kind) {
+            (Some(size), _) => self.bytes(group, counter, size),
+            (None, Kind::Low | Kind::Min) => 0,
+            (None, _) => u64::MAX,
+        };
+        let to = limit(bytes);
+        let of = self.counter(counter);
+        let above = self.on(op, group, move |group| match kind {
+            Kind::Max => group.set_max(to),
+            Kind::MaxNow => group.memory().set_max_now(to),
+            Kind::FurtherMax => group.counter(of).expect("declared").set_max(to),
+            Kind::High => group.set_limits(Limits::new().high(to)),
+            Kind::Soft => group.set_limits(Limits::new().soft(to)),
+            Kind::Low => group.set_limits(Limits::new().low(to)),
+            Kind::Min => group.set_limits(Limits::new().min(to)),
+            Kind::Mark => group.set_limits(Limits::new().reclaim_above(to)),
+        });
+        let above = above.expect("no percentage");
+        let is_online = self.twin.groups[group].online;
+        let twin = &mut self.twin.groups[group];
+        match kind {
+            Kind::Max | Kind::MaxNow | Kind::FurtherMax => twin.max[counter] = bytes,
+            Kind::High => {
+                twin.high = bytes;
+                // A thread of the runtime reclaims for charges that do not block.
+                self.keeps = true;
+            }
+            Kind::Soft if is_online => twin.soft = bytes,
+            Kind::Low if is_online => twin.low = bytes,
+            Kind::Min if is_online => twin.min = bytes,
+            Kind::Soft | Kind::Low | Kind::Min => {}
+            Kind::Mark => self.keeps = true,
+        }
+        if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
+            // Before what is given back for it, after it, or in between.
+            let before = self.twin.live(group, counter).saturating_sub(bytes);
+            let mut found = vec![before];
+            self.settle_accounts_with(|life| {
+                found.push(life.twin.live(group, counter).saturating_sub(bytes));
+            });
+            let is_right = found.contains(&above);
+            assert!(is_right, "{above} above {bytes}, the twin says {found:?}");
+            if kind == Kind::Max && above > 0 && !self.twin.is_observed(group) {
+                self.nothing_left_below(group, above);
+            }
+        }
+    }
+
+    fn set_oom(&mut self, op: &Op) {
+        let (What::Oom(group, whether)
+        | What::OomGroup(group, whether)
+        | What::OomExempt(group, whether)) = op.1
+        else {
+            unreachable!("an operation on the policy");
+        };
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let what = op.1.clone();
+        self.on(op, group, move |group| match what {
+            What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),
+            What::Oom(..) => group.set_oom_policy(OomPolicy::Refuse),
+            What::OomGroup(..) => group.set_oom_group(whether),
+            _ => group.set_oom_exempt(whether),
+        });
+    }
+
+    // === The end ===
+
+    /// All that is left goes, on several threads, and nothing of it may remain.
+    fn finish(mut self) {
+        self.at = String::from("the end");
+        self.look();
+        let op = |thread: usize| Op(thread as u8, What::Look);
+        for task in std::mem::take(&mut self.tasks) {
+            self.end_task(&op(0), task);
+            self.settle_accounts();
+        }
+        for key in std::mem::take(&mut self.raws) {
+            let held = self.twin.of(key);
+            if self.handles[held.group].is_empty() {
+                let runtime = self.runtime.as_ref().expect("it keeps the handles");
+                let found = runtime.find(self.ids[held.group]);
+                self.handles[held.group].push(found.expect("bytes keep it"));
+            }
+            self.twin.release(key);
+            self.on(&op(1), held.group, move |group| {
+                group.raw().uncharge(Bytes(held.bytes));
+            });
+            self.settle_accounts();
+        }
+        let listeners = std::mem::take(&mut self.listeners);
+        self.actor(&op(1)).run(move || drop(listeners));
+        let hooks = std::mem::take(&mut self.hooks);
+        for hook in &hooks {
+            self.twin.release(hook.key);
+        }
+        self.actor(&op(2)).run(move || drop(hooks));
+        for cache in std::mem::take(&mut self.caches) {
+            self.end_cache(&op(0), &cache);
+        }
+        self.settle_accounts();
+        for (key, vector) in std::mem::take(&mut self.vectors) {
+            self.twin.release(key);
+            self.actor(&op(1)).run(move || drop(vector));
+        }
+        for memory in std::mem::take(&mut self.kmems) {
+            self.twin.release(memory.key);
+            self.actor(&op(1)).run(move || drop(memory.kmem));
+        }
+        for (number, (key, charge)) in std::mem::take(&mut self.charges).into_iter().enumerate() {
+            self.twin.release(key);
+            self.actor(&op(number)).run(move || drop(charge));
+        }
+        self.settle_accounts();
+        assert!(self.twin.held.is_empty(), "the twin has bytes left");
+        self.glance();
+        let handles = std::mem::take(&mut self.handles);
+        let root = handles[0].first().cloned();
+        self.actor(&op(0)).run(move || drop(handles));
+        self.hold(Life::runtime_is_empty);
+        if let Some(root) = root {
+            for number in 0..COUNTERS {
+                let counter = root.counter(self.counter(number)).expect("declared");
+                counter.drain();
+                let left = (counter.usage(), counter.live(), counter.forced());
+                assert_eq!(left, (0, 0, 0), "bytes are left behind");
+            }
+        }
+        drop(self.runtime.take());
+        self.actors.clear();
+        self.keeps = true;
+        let (builder, ..) = configure(&self.setup);
+        self.hold(|life| {
+            let now = pools_of(&builder.clone().build().expect("as before"));
+            // A run that failed before may have left some, which have come back by now.
+            let is_back = now.iter().zip(&life.pools).all(|(now, was)| now <= was);
+            ensure!(
+                is_back,
+                "objects are left: {now:?}, and {:?} before",
+                life.pools
+            );
+            Ok(())
+        });
+    }
+
+    fn runtime_is_empty(&self) -> Holds {
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
+        };
+        runtime
+            .root()
+            .children()
+            .iter()
+            .for_each(Group::offline_tree);
+        runtime.settle();
+        let left = (runtime.group_count(), runtime.dying_count());
+        ensure_eq!(left, (1, 0), "groups left, and dying ones");
+        runtime.root().memory().drain();
+        let verdict = runtime.verify();
+        ensure!(verdict.is_ok(), "{verdict}");
+        let counts = runtime.counts();
+        let faults = (
+            counts.underflows,
+            counts.overflows,
+            counts.discarded,
+            counts.refused_in_transit,
+        );
+        ensure_eq!(faults, (0, 0, 0, 0), "counted faults");
+        Ok(())
+    }
+}
+
+/// Objects in use, of each pool.
+fn pools_of(runtime: &Runtime) -> Vec<u64> {
+    runtime.pools().rows().iter().map(|row| row.live).collect()
+}
+
+/// Limits of some forms that a group is created with.
+fn form_of_limits(form: u8) -> Limits {
+    let limits = Limits::new();
+    match form % 5 {
+        0 => limits,
+        1 => limits.max(1_000).pressure_levels(50, 80),
+        2 => limits.soft(100).low(50),
+        3 => limits.min(64).high(2_000).max(4_000),
+        _ => limits.pressure_levels(10, 0).soft(0),
+    }
+}
+
+type Configured = (memcg::RuntimeBuilder, CounterKey, [(StatKey, Unit); ITEMS]);
+
+fn configure(setup: &Setup) -> Configured {
+    let mut builder = Runtime::builder()
+        .batch(Bytes(setup.batch))
+        .adaptive(setup.adaptive)
+        .audit(setup.audit)
+        .max(limit(setup.max))
+        .groups_max(setup.groups_max)
+        .recursive_protection(setup.recursive)
+        .nodes(setup.nodes)
+        // Long enough for any reclaimer of a run; each operation asks them as often as it may.
+        .reclaim_time(Duration::from_secs(600))
+        // A run waits for no clock.
+        .delay_max(Duration::ZERO)
+        .count_stalls(false)
+        .oom_time(OOM_TIME);
+    if setup.fence {
+        builder = builder.barrier(BarrierMode::Fence);
+    }
+    if let Some(budget) = setup.budget {
+        builder = builder.budget(Bytes(budget));
+    }
+    if let Some(batch) = setup.stat_batch {
+        builder = builder.stat_batch(batch);
+    }
+    let further = builder.counter("further", Unit::Bytes);
+    let items = [
+        (StatKey::ANON, Unit::Bytes),
+        (StatKey::SOCK, Unit::Bytes),
+        (builder.stat("hits", Unit::Events), Unit::Events),
+        (builder.stat("waits", Unit::Nanoseconds), Unit::Nanoseconds),
+    ];
+    (builder, further, items)
+}
+
+fn limit(bytes: u64) -> Limit {
+    if bytes == u64::MAX {
+        Limit::Unlimited
+    } else {
+        Limit::Bytes(bytes)
+    }
+}

@@ -1,0 +1,279 @@
+//! Charges that wait: tasks that are polled by hand, late or never, and dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
+
+use super::Life;
+use super::callbacks::Bell;
+use super::figures::Holds;
+use crate::script::{Act, Op, Size, Verb, What};
+use crate::twin::{Held, Key};
+
+/// More of them make a line that is long and shows nothing new.
+const TASKS_MAX: usize = 10;
+
+/// How a wait has ended, as the twin sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Admitted,
+    TooLarge,
+    Offline,
+    /// Only a poll tells. Where groups are cancelled, any end may be; and a charge that moves to
+    /// another line is woken where there are caches, to have them asked.
+    Unknown,
+}
+
+/// A charge that waits.
+pub(super) struct Task {
+    pub(super) key: Key,
+    pub(super) group: usize,
+    pub(super) bytes: u64,
+    /// None: it waits.
+    pub(super) end: Option<End>,
+    future: ChargeFuture,
+    waker: Waker,
+}
+
+type Polled = Poll<Result<Charge, ChargeError>>;
+
+impl Life {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().filter(|task| task.end.is_none())
+    }
+
+    pub(super) fn step_task(&mut self, op: &Op) {
+        match op.1 {
+            What::Begin(group, size, act) => self.begin(op, group, size, Some(act)),
+            What::BeginTimed(group, size) => self.begin(op, group, size, None),
+            What::Poll(number) => {
+                if let Some(at) = self.pick_task(number) {
+                    let mut task = self.tasks.remove(at);
+                    let polled = self.poll(op, &mut task);
+                    self.take_up(at, task, polled);
+                }
+            }
+            What::DropTask(number) => {
+                if let Some(at) = self.pick_task(number) {
+                    let task = self.tasks.remove(at);
+                    self.end_task(op, task);
+                }
+            }
+            _ => unreachable!("an operation on tasks"),
+        }
+    }
+
+    fn pick_task(&self, number: u8) -> Option<usize> {
+        let most = self.tasks.len();
+        (most > 0).then(|| usize::from(number) % most)
+    }
+
+    /// Drops it: nothing of it may remain.
+    pub(super) fn end_task(&mut self, op: &Op, task: Task) {
+        let Task { key, future, .. } = task;
+        self.twin.held.remove(&key);
+        self.actor(op).run(move || drop(future));
+    }
+
+    fn poll(&mut self, op: &Op, task: &mut Task) -> Polled {
+        // The future goes to the thread and back.
+        let away = self.handle(0).charge_async(0);
+        let mut future = std::mem::replace(&mut task.future, away);
+        let waker = task.waker.clone();
+        let (future, polled) = self.actor(op).run(move || {
+            let polled = Pin::new(&mut future).poll(&mut Context::from_waker(&waker));
+            (future, polled)
+        });
+        task.future = future;
+        polled
+    }
+
+    fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
+        let room = self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty();
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        let key = self.twin.key();
+        let is_timed = act.is_none();
+        let bell = Bell::new(
+            key,
+            act.unwrap_or(Act::Nothing),
+            self.handle(group),
+            &self.shared,
+        );
+        let mut future = self.handle(group).charge_async(Bytes(bytes));
+        if is_timed {
+            future = future.timeout(Duration::ZERO);
+        }
+        let mut task = Task {
+            key,
+            group,
+            bytes,
+            end: None,
+            future,
+            waker: Waker::from(Arc::clone(&bell)),
+        };
+        self.keeps = true;
+        let ask = self.ask(group, 0, Verb::WaitNot, bytes);
+        match self.poll(op, &mut task) {
+            Poll::Ready(found) => {
+                if !is_timed && let Err(error) = &found {
+                    assert!(
+                        error.is_offline()
+                            || error.is_cancelled()
+                            || self.twin.never_fits(group, bytes),
+                        "{error}, and it may wait"
+                    );
+                }
+                if let Some(charge) = self.agree(ask, found) {
+                    self.keep(charge, group, 0, bytes);
+                }
+            }
+            Poll::Pending => {
+                assert!(!is_timed, "it has no time to wait");
+                let before = self.twin.admits(group, 0, bytes, None);
+                // A task in line may be served before the call returns.
+                self.tasks.push(task);
+                self.settle_accounts();
+                let others = self.waiting().any(|other| other.key != key);
+                let waits = self.waiting().any(|waiting| waiting.key == key);
+                assert!(
+                    !waits || others || before.is_err() || !self.shared.is_quiet(),
+                    "{bytes} bytes wait alone and fit"
+                );
+            }
+        }
+    }
+
+    /// What a poll has brought.
+    fn take_up(&mut self, at: usize, mut task: Task, polled: Polled) {
+        let Task {
+            key,
+            group,
+            bytes,
+            end,
+            ..
+        } = task;
+        match (polled, end) {
+            (Poll::Pending, None | Some(End::Unknown)) => {
+                task.end = None;
+                self.tasks.insert(at, task);
+            }
+            // One that a thread of the runtime serves may be polled before it is woken.
+            (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
+            (Poll::Ready(Ok(charge)), Some(End::Admitted | End::Unknown)) => {
+                self.twin.held.remove(&key);
+                self.keep(charge, group, 0, bytes);
+            }
+            (Poll::Ready(Err(error)), Some(end)) => {
+                let is_right = match end {
+                    End::Admitted => false,
+                    End::TooLarge => error.is_over_limit(),
+                    End::Offline => error.is_offline(),
+                    End::Unknown => true,
+                };
+                assert!(is_right, "{error}, the twin says {end:?}");
+                if let Some(refusal) = error.over_limit() {
+                    let level = self.number(refusal.group());
+                    self.twin.groups[level].refused[0] += 1;
+                }
+            }
+            (polled, end) => panic!("{polled:?} of {bytes} bytes, the twin says {end:?}"),
+        }
+    }
+
+    /// Polls those of which only a poll tells how they have ended.
+    pub(super) fn poll_unknown(&mut self) {
+        let unknown = |task: &Task| task.end == Some(End::Unknown);
+        while let Some(at) = self.tasks.iter().position(unknown) {
+            let mut task = self.tasks.remove(at);
+            let polled = self.poll(&Op(0, What::Look), &mut task);
+            self.take_up(at, task, polled);
+        }
+    }
+
+    /// The waker of a task was called: the wait has ended, and the twin says how.
+    pub(super) fn rang(&mut self, key: Key) {
+        let Some(at) = self.tasks.iter().position(|task| task.key == key) else {
+            return;
+        };
+        let Task {
+            group, bytes, end, ..
+        } = self.tasks[at];
+        if end.is_some() {
+            panic!("{bytes} bytes are woken for the second time");
+        }
+        let end = if self.cancelled || !self.hooks.is_empty() || !self.caches.is_empty() {
+            End::Unknown
+        } else if !self.twin.groups[group].online {
+            End::Offline
+        } else if self.twin.never_fits(group, bytes) {
+            End::TooLarge
+        } else {
+            End::Admitted
+        };
+        self.tasks[at].end = Some(end);
+        if end == End::Admitted {
+            self.twin.held.insert(
+                key,
+                Held {
+                    group,
+                    counter: 0,
+                    bytes,
+                },
+            );
+        }
+    }
+
+    /// No waiter is forgotten: of charges that wait for each other at least one does not fit. A
+    /// thread of the runtime that asks reclaimers for them may have bytes in flight for a moment.
+    pub(super) fn line_holds(&self) -> Holds {
+        if !self.shared.is_quiet() || self.cancelled {
+            return Ok(());
+        }
+        let fits = |task: &Task| self.twin.admits(task.group, 0, task.bytes, None).is_ok();
+        let mut left: Vec<&Task> = self.waiting().collect();
+        while let Some(first) = left.pop() {
+            // All that may stand in line with it, directly or by way of others.
+            let mut linked = vec![first];
+            let mut at = 0;
+            while at < linked.len() {
+                let of = linked[at].group;
+                let meets = |other: &&Task| {
+                    let common = self.twin.common(of, other.group);
+                    self.twin
+                        .levels(common)
+                        .any(|level| self.twin.limit(level, 0) < memcg::PageCounter::USAGE_MAX)
+                };
+                let (more, rest) = left.into_iter().partition::<Vec<_>, _>(meets);
+                linked.extend(more);
+                left = rest;
+                at += 1;
+            }
+            if linked.iter().all(|task| fits(task)) {
+                let sizes: Vec<u64> = linked.iter().map(|task| task.bytes).collect();
+                return Err(format!(
+                    "each charge in line fits, and none is served: {sizes:?}"
+                ));
+            }
+        }
+        let in_line: usize = self
+            .handles
+            .iter()
+            .filter_map(|handles| handles.first())
+            .map(memcg::Group::waiting_count)
+            .sum();
+        let waiting = self.waiting().count();
+        let all_in_hand = self.handles.iter().all(|handles| !handles.is_empty());
+        if in_line > waiting || all_in_hand && in_line < waiting {
+            return Err(format!(
+                "{in_line} places in line for {waiting} charges that wait"
+            ));
+        }
+        Ok(())
+    }
+}

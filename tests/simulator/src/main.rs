@@ -1,0 +1,86 @@
+//! `memcg-simulator SEED` tells the story of a run; `--runs N --seconds S` runs many.
+
+#[cfg(not(any(loom, shuttle)))]
+fn main() -> std::process::ExitCode {
+    program::main()
+}
+
+// Its runs are those of threads: a model has its own.
+#[cfg(any(loom, shuttle))]
+fn main() {}
+
+#[cfg(not(any(loom, shuttle)))]
+mod program {
+    use std::process::ExitCode;
+    use std::time::{Duration, Instant};
+
+    use clap::Parser;
+    use memcg_simulator::{as_test, run, script, shrink, tell};
+
+    /// Seeded lives beside a naive twin.
+    #[derive(Parser)]
+    struct Arguments {
+        /// The seed of one run, whose story is told.
+        seed: Option<u64>,
+        /// So many runs, one seed after the other.
+        #[arg(long, default_value_t = u64::MAX)]
+        runs: u64,
+        /// Runs for so long.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// The first seed of many.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Goes on after a run that fails, and counts them.
+        #[arg(long)]
+        all: bool,
+    }
+
+    pub(crate) fn main() -> ExitCode {
+        let arguments = Arguments::parse();
+        match arguments.seed {
+            Some(seed) => story(seed),
+            None => many(&arguments),
+        }
+    }
+
+    fn story(seed: u64) -> ExitCode {
+        let (setup, ops) = script::draw(seed);
+        println!("{setup:?}");
+        let result = tell(&setup, &ops, &mut |number, op, line| {
+            println!("{number:4} {op:?}: {line}");
+        });
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                println!("seed {seed} failed {failure}");
+                let (setup, ops, failure) = shrink(&setup, &ops, failure, Duration::from_secs(60));
+                println!("{}", as_test(&setup, &ops, &failure));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn many(arguments: &Arguments) -> ExitCode {
+        let began = Instant::now();
+        let mut failed = 0;
+        let mut runs = 0;
+        for seed in arguments.from.. {
+            if runs >= arguments.runs || began.elapsed().as_secs() >= arguments.seconds {
+                break;
+            }
+            runs += 1;
+            let (setup, ops) = script::draw(seed);
+            let Err(failure) = run(&setup, &ops) else {
+                continue;
+            };
+            failed += 1;
+            println!("seed {seed} failed after {:.1?} {failure}", began.elapsed());
+            if !arguments.all {
+                return story(seed);
+            }
+        }
+        println!("{runs} runs in {:.1?}, {failed} failed", began.elapsed());
+        ExitCode::from(u8::from(failed > 0))
+    }
+}

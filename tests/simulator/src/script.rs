@@ -1,0 +1,596 @@
+//! The script of a run: plain data, drawn from a seed.
+//!
+//! Each operation names its subjects by small numbers, which the run takes modulo what there is.
+//! So every subset of a script is a script, and a failing one shrinks by leaving operations out.
+//! What the operations print with `{:?}` is the code that makes them.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, RngExt, SeedableRng};
+
+/// The runtime of a run, and what the operations may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Threads that take turns.
+    pub threads: u8,
+    /// Bytes that a thread charges ahead.
+    pub batch: u64,
+    /// The batch shrinks near a limit.
+    pub adaptive: bool,
+    /// The runtime keeps a second count.
+    pub audit: bool,
+    /// A fence in the place of the barrier pair.
+    pub fence: bool,
+    /// What all stocks may hold together.
+    pub budget: Option<u64>,
+    /// The root's max.
+    pub max: u64,
+    /// Most groups at a time.
+    pub groups_max: u32,
+    /// NUMA nodes.
+    pub nodes: usize,
+    /// `low` and `min` of a parent protect its children.
+    pub recursive: bool,
+    /// Incidents that are kept.
+    pub incidents: usize,
+    /// Bytes of statistics that a thread keeps back.
+    pub stat_batch: Option<u64>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            threads: 3,
+            batch: 1_024,
+            adaptive: false,
+            audit: true,
+            fence: false,
+            budget: None,
+            max: u64::MAX,
+            groups_max: 64,
+            nodes: 1,
+            recursive: false,
+            incidents: 0,
+            stat_batch: None,
+        }
+    }
+}
+
+/// An operation, and the thread that does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Op(pub u8, pub What);
+
+/// An amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many.
+    Bytes(u64),
+    /// As much as fits, and so much less.
+    Less(u64),
+    /// As much as fits, and so much more.
+    More(u64),
+    /// So many parts of 16 of the group's max.
+    Part(u8),
+}
+
+/// How a charge is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `charge`, `grow`, `resize`.
+    Plain,
+    /// The forms with `try_`.
+    Try,
+    /// `OnFull::Reclaim`.
+    Reclaims,
+    /// `OnFull::Start`.
+    Start,
+    /// `OnFull::Now`.
+    Now,
+    /// `OnFull::IfRoom`.
+    IfRoom,
+    /// `OnFull::Wait` with no time.
+    WaitNot,
+    /// `force_charge`, `force_grow`, `force_resize`.
+    Force,
+}
+
+/// The nature of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// It gives what it is asked for.
+    Honest,
+    /// It gives half, and says that it gave all.
+    Half,
+    /// It gives nothing.
+    Stubborn,
+    /// It gives all that it has.
+    Greedy,
+    /// It says that it gave everything, and gave nothing.
+    Boasts,
+    /// It panics at once.
+    PanicsAtOnce,
+    /// It gives something, then panics.
+    PanicsLate,
+    /// It calls the library meanwhile.
+    Busy,
+    /// It ends its own registration.
+    Quits,
+    /// It promises, and keeps it at once.
+    Promises,
+}
+
+/// What a listener, a hook or a waker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It counts.
+    Nothing,
+    /// It panics.
+    Panics,
+    /// It charges, and keeps that.
+    Charges(u64),
+    /// It creates a group and takes it offline.
+    Creates,
+    /// It reads everything.
+    Reads,
+}
+
+/// A limit of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `set_max`.
+    Max,
+    /// `set_max_now`.
+    MaxNow,
+    /// The further counter's max.
+    FurtherMax,
+    /// `high`.
+    High,
+    /// `soft`.
+    Soft,
+    /// `low`.
+    Low,
+    /// `min`.
+    Min,
+    /// `reclaim_above`.
+    Mark,
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Creates a group below that one, of that name, with that max.
+    Create(u8, u8, Option<u64>),
+    /// The same with more limits than a max, by their number.
+    CreateWith(u8, u8, u8),
+    /// The same while the allocator refuses after so many allocations.
+    CreateDenied(u8, u8, u8),
+    /// Takes a handle more.
+    CloneHandle(u8),
+    /// Drops a handle.
+    DropHandle(u8),
+    /// Takes a group offline if it has no children.
+    Offline(u8),
+    /// Takes a group and all below it offline.
+    OfflineTree(u8),
+    /// Finds a group by the id that it has or had.
+    Find(u8),
+
+    /// Sets a limit.
+    Set(u8, Kind, Size),
+    /// Takes a limit away.
+    Unset(u8, Kind),
+    /// Sets thresholds of pressure.
+    Thresholds(u8, u8, u8),
+    /// Sets the importance.
+    Importance(u8, u8),
+    /// Has limits count only, or act again.
+    Observe(u8, bool),
+    /// Sets the batch of a group.
+    Batch(u8, u64),
+
+    /// Charges.
+    Charge(u8, Verb, Size),
+    /// Charges memory and the further counter as one.
+    ChargeSet(u8, bool, Size, Size),
+    /// A charge grows.
+    Grow(u8, Verb, Size),
+    /// A charge shrinks.
+    Shrink(u8, u64),
+    /// A charge gets that size.
+    Resize(u8, Verb, Size),
+    /// A part of a charge becomes another.
+    Split(u8, u64),
+    /// All of a charge becomes another.
+    Take(u8),
+    /// The second becomes part of the first.
+    Merge(u8, u8),
+    /// A charge moves to that group.
+    Transfer(u8, u8),
+    /// A charge ends.
+    Drop(u8),
+    /// Charges without a guard.
+    RawCharge(u8, Verb, Size),
+    /// Gives bytes without a guard back.
+    RawUncharge(u8, u64),
+
+    /// Makes a vector that is charged.
+    VecNew(u8),
+    /// Pushes so many items.
+    VecPush(u8, Verb, u16),
+    /// Pops so many.
+    VecPop(u8, u16),
+    /// Gives back what the vector has not filled.
+    VecShrink(u8),
+    /// The vector ends.
+    VecDrop(u8),
+
+    /// Takes from a central stock.
+    CentralTake(u8, Size),
+    /// Gives a charge back to the central stock of its group.
+    CentralGive(u8),
+    /// Closes it.
+    CentralRelease(u8),
+
+    /// Begins a charge that waits, and polls it.
+    Begin(u8, Size, Act),
+    /// The same with a time of nothing.
+    BeginTimed(u8, Size),
+    /// Polls a task.
+    Poll(u8),
+    /// Drops a task.
+    DropTask(u8),
+
+    /// A cache begins.
+    Cache(u8, Nature, u8),
+    /// A cache gets memory.
+    Fill(u8, Size),
+    /// A cache gives memory back of its own.
+    Evict(u8, u64),
+    /// A cache is no reclaimer any more.
+    Unregister(u8),
+    /// A cache ends.
+    CacheDrop(u8),
+    /// Reclaims.
+    Reclaim(u8, Size),
+    /// A listener begins; the number is an event.
+    Listen(u8, u8, Act),
+    /// A listener ends.
+    Unlisten(u8),
+    /// A hook begins, with memory that it lets go.
+    Hook(u8, u64, Act),
+    /// A hook ends.
+    Unhook(u8),
+    /// True: victims are chosen below that group.
+    Oom(u8, bool),
+    /// The subtree goes as one.
+    OomGroup(u8, bool),
+    /// The subtree is spared.
+    OomExempt(u8, bool),
+
+    /// Adds to an item.
+    StatAdd(u8, u8, i64),
+    /// Reads items: 0 exact, 1 threshold, 2 stale, else within as many.
+    StatRead(u8, u8),
+
+    /// Charges and accounts memory on a node.
+    Kmem(u8, u64, u8),
+    /// Memory moves between nodes.
+    KmemMove(u8, u8, u8, u64),
+    /// A part on a node is freed.
+    KmemShrink(u8, u8, u64),
+    /// Accounted memory moves to another group.
+    KmemTransfer(u8, u8),
+    /// It is freed.
+    KmemDrop(u8),
+
+    /// Takes all credit below a group back.
+    Drain(u8),
+    /// Settles what is dying.
+    Settle,
+    /// So many visits take idle credit home.
+    Idle(u8),
+    /// The thread gives its credit back.
+    OwnCredit,
+    /// Everything that can be read is read and compared.
+    Look,
+    /// The thread ends, and another takes its place.
+    End,
+    /// The last handle of the runtime is dropped.
+    DropRuntime,
+}
+
+/// Parts of the library that a run has operations of: a swarm.
+#[derive(Clone, Copy, Debug)]
+struct Swarm {
+    tree: bool,
+    limits: bool,
+    marks: bool,
+    observe: bool,
+    importance: bool,
+    forced: bool,
+    parts: bool,
+    further: bool,
+    raw: bool,
+    vectors: bool,
+    central: bool,
+    tasks: bool,
+    caches: bool,
+    listeners: bool,
+    victims: bool,
+    stats: bool,
+    kmem: bool,
+    idle: bool,
+    ends: bool,
+    faults: bool,
+}
+
+impl Swarm {
+    /// Each part is there in half of the runs, so that crossings of any two come up without all of
+    /// the others.
+    fn draw(rng: &mut Xoshiro256PlusPlus) -> Swarm {
+        let mut half = || rng.random_bool(0.4);
+        Swarm {
+            tree: half(),
+            limits: half(),
+            marks: half(),
+            observe: half() && half(),
+            importance: half() && half(),
+            forced: half(),
+            parts: half(),
+            further: half(),
+            raw: half(),
+            vectors: half(),
+            central: half() && half(),
+            tasks: half(),
+            caches: half(),
+            listeners: half(),
+            victims: half() && half(),
+            stats: half(),
+            kmem: half() && half(),
+            idle: half(),
+            ends: half(),
+            faults: half() && half(),
+        }
+    }
+}
+
+const SIZES: [u64; 14] = [
+    0, 1, 7, 16, 64, 100, 128, 300, 512, 1_000, 1_024, 2_048, 4_096, 20_000,
+];
+
+fn pick<T: Copy>(rng: &mut Xoshiro256PlusPlus, of: &[T]) -> T {
+    of[rng.random_range(0..of.len())]
+}
+
+fn size(rng: &mut Xoshiro256PlusPlus) -> Size {
+    match rng.random_range(0..12) {
+        0 => Size::Less(pick(rng, &[0, 0, 1, 16, 128])),
+        1 => Size::More(pick(rng, &[1, 1, 2, 64])),
+        2..=4 => Size::Part(rng.random_range(1..=20)),
+        _ => Size::Bytes(pick(rng, &SIZES)),
+    }
+}
+
+fn act(rng: &mut Xoshiro256PlusPlus) -> Act {
+    match rng.random_range(0..8) {
+        0 => Act::Panics,
+        1 => Act::Charges(pick(rng, &SIZES)),
+        2 => Act::Creates,
+        3 => Act::Reads,
+        _ => Act::Nothing,
+    }
+}
+
+fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
+    let max = pick(rng, &[u64::MAX, 3_000, 20_000, 100_000, 1 << 40]);
+    let budget = pick(rng, &[None, None, None, Some(0), Some(128), Some(2_048)]);
+    Setup {
+        threads: rng.random_range(1..=4),
+        batch: pick(rng, &[0, 16, 64, 256, 1_024, 1_024, 65_536]),
+        adaptive: rng.random(),
+        audit: rng.random_bool(0.7),
+        fence: rng.random_bool(0.1),
+        budget,
+        max,
+        groups_max: if swarm.tree {
+            pick(rng, &[64, 64, 8])
+        } else {
+            64
+        },
+        nodes: if swarm.kmem { pick(rng, &[1, 2, 4]) } else { 1 },
+        recursive: rng.random_bool(0.3),
+        incidents: pick(rng, &[0, 0, 3]),
+        stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
+    }
+}
+
+/// Draws the script of a run.
+pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let swarm = Swarm::draw(rng);
+    let setup = setup(rng, swarm);
+    let length = rng.random_range(20..220);
+    let mut ops: Vec<Op> = Vec::with_capacity(length);
+    // A tree to begin with: two levels of tenants, with maxes or without.
+    for number in 0..rng.random_range(1..6_u8) {
+        let parent = rng.random_range(0..=number);
+        ops.push(Op(0, create(rng, parent)));
+    }
+    while ops.len() < length {
+        if let Some(what) = what(rng, swarm) {
+            ops.push(Op(rng.random_range(0..setup.threads), what));
+        }
+    }
+    (setup, ops)
+}
+
+fn create(rng: &mut Xoshiro256PlusPlus, parent: u8) -> What {
+    let max = pick(rng, &[None, None, Some(100), Some(1_000), Some(5_000)]);
+    What::Create(parent, rng.random_range(0..12), max)
+}
+
+fn verb(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Verb {
+    let verb = pick(
+        rng,
+        &[
+            Verb::Plain,
+            Verb::Plain,
+            Verb::Plain,
+            Verb::Try,
+            Verb::Try,
+            Verb::Reclaims,
+            Verb::Start,
+            Verb::Now,
+            Verb::IfRoom,
+            Verb::WaitNot,
+            Verb::Force,
+        ],
+    );
+    match verb {
+        Verb::Force if !swarm.forced => Verb::Plain,
+        verb => verb,
+    }
+}
+
+/// One operation, or none where the swarm has switched its part off.
+fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
+    // Most subjects are among few, so that operations meet.
+    let one = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8 % 16;
+    let (a, b) = (one(rng), one(rng));
+    let made = match rng.random_range(0..100) {
+        0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
+        22..32 => What::Drop(a),
+        32..42 if swarm.tree => match rng.random_range(0..12) {
+            0..=3 => create(rng, a),
+            11 => What::CreateWith(a, b, rng.random_range(0..5)),
+            4 => What::CloneHandle(a),
+            5 | 6 => What::DropHandle(a),
+            7 | 8 => What::Offline(a),
+            9 => What::OfflineTree(a),
+            _ => What::Find(a),
+        },
+        42..48 if swarm.limits => {
+            let kinds = [
+                Kind::Max,
+                Kind::Max,
+                Kind::MaxNow,
+                Kind::FurtherMax,
+                Kind::Soft,
+                Kind::Low,
+                Kind::Min,
+            ];
+            let kind = pick(rng, &kinds);
+            match rng.random_range(0..6) {
+                0 => What::Unset(a, kind),
+                1 => What::Batch(a, pick(rng, &[0, 64, 1_024])),
+                _ => What::Set(a, kind, size(rng)),
+            }
+        }
+        48..52 if swarm.marks => match rng.random_range(0..4) {
+            0 => What::Thresholds(a, pick(rng, &[0, 50, 80]), pick(rng, &[0, 60, 95, 100])),
+            1 => What::Unset(a, pick(rng, &[Kind::High, Kind::Mark])),
+            _ => What::Set(a, pick(rng, &[Kind::High, Kind::Mark]), size(rng)),
+        },
+        52..53 if swarm.observe => What::Observe(a, rng.random()),
+        53..54 if swarm.importance => What::Importance(a, rng.random_range(0..3)),
+        54..62 if swarm.parts => match rng.random_range(0..9) {
+            0 | 1 => What::Grow(a, verb(rng, swarm), size(rng)),
+            2 => What::Shrink(a, pick(rng, &SIZES)),
+            3 => What::Resize(a, verb(rng, swarm), size(rng)),
+            4 => What::Split(a, pick(rng, &SIZES)),
+            5 => What::Take(a),
+            6 => What::Merge(a, b),
+            _ => What::Transfer(a, b),
+        },
+        62..65 if swarm.further => What::ChargeSet(a, rng.random(), size(rng), size(rng)),
+        65..68 if swarm.raw => match rng.random_range(0..2) {
+            0 => What::RawCharge(a, verb(rng, swarm), size(rng)),
+            _ => What::RawUncharge(a, pick(rng, &SIZES)),
+        },
+        68..72 if swarm.vectors => match rng.random_range(0..8) {
+            0 | 1 => What::VecNew(a),
+            2..=4 => What::VecPush(a, verb(rng, swarm), pick(rng, &[1, 3, 40, 300])),
+            5 => What::VecPop(a, pick(rng, &[1, 3, 40, 300])),
+            6 => What::VecShrink(a),
+            _ => What::VecDrop(a),
+        },
+        72..74 if swarm.central => match rng.random_range(0..3) {
+            0 => What::CentralTake(a, size(rng)),
+            1 => What::CentralGive(a),
+            _ => What::CentralRelease(a),
+        },
+        74..82 if swarm.tasks => match rng.random_range(0..8) {
+            0..=3 => What::Begin(a, size(rng), act(rng)),
+            4 => What::BeginTimed(a, size(rng)),
+            5 | 6 => What::Poll(a),
+            _ => What::DropTask(a),
+        },
+        82..87 if swarm.caches => match rng.random_range(0..10) {
+            0..=2 => What::Cache(a, nature(rng), rng.random_range(0..3)),
+            3..=5 => What::Fill(a, size(rng)),
+            6 => What::Evict(a, pick(rng, &SIZES)),
+            7 => What::Unregister(a),
+            8 => What::CacheDrop(a),
+            _ => What::Reclaim(a, size(rng)),
+        },
+        87..89 if swarm.listeners => match rng.random_range(0..3) {
+            0 | 1 => What::Listen(a, rng.random_range(0..12), act(rng)),
+            _ => What::Unlisten(a),
+        },
+        89..91 if swarm.victims => match rng.random_range(0..7) {
+            0..=2 => What::Hook(a, pick(rng, &SIZES), act(rng)),
+            3 => What::Unhook(a),
+            4 => What::Oom(a, rng.random_bool(0.7)),
+            5 => What::OomGroup(a, rng.random()),
+            _ => What::OomExempt(a, rng.random()),
+        },
+        91..93 if swarm.stats => match rng.random_range(0..3) {
+            0 | 1 => {
+                let delta = pick(rng, &[1, -1, 5, 700, -3_000, 100_000]);
+                What::StatAdd(a, rng.random_range(0..4), delta)
+            }
+            _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
+        },
+        93..95 if swarm.kmem => match rng.random_range(0..7) {
+            0..=2 => What::Kmem(a, pick(rng, &SIZES), rng.random_range(0..5)),
+            3 => What::KmemMove(
+                a,
+                rng.random_range(0..5),
+                rng.random_range(0..5),
+                pick(rng, &SIZES),
+            ),
+            4 => What::KmemShrink(a, rng.random_range(0..5), pick(rng, &SIZES)),
+            5 => What::KmemTransfer(a, b),
+            _ => What::KmemDrop(a),
+        },
+        95..97 if swarm.idle => match rng.random_range(0..4) {
+            0 => What::Drain(a),
+            1 => What::Settle,
+            2 => What::Idle(rng.random_range(1..4)),
+            _ => What::OwnCredit,
+        },
+        97 if swarm.ends && rng.random_bool(0.5) => What::End,
+        98 => What::Look,
+        99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
+        99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
+        _ => return None,
+    };
+    Some(made)
+}
+
+fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
+    let all = [
+        Nature::Honest,
+        Nature::Honest,
+        Nature::Honest,
+        Nature::Half,
+        Nature::Stubborn,
+        Nature::Greedy,
+        Nature::Boasts,
+        Nature::PanicsAtOnce,
+        Nature::PanicsLate,
+        Nature::Busy,
+        Nature::Quits,
+        Nature::Promises,
+    ];
+    pick(rng, &all)
+}

@@ -1,0 +1,319 @@
+//! The twin: a naive model of a tree of groups, without threads and stock.
+//!
+//! It has a vector of groups, a table of what is charged, and sums over both. It says which answers
+//! an operation may have. What the library adds to that (credit, lines, objects) it does not know.
+
+use std::collections::BTreeMap;
+
+use memcg::{Limit, Limits, PageCounter, Percent};
+
+/// Memory, and one further counter.
+pub(crate) const COUNTERS: usize = 2;
+
+/// Items of statistics that operations add to.
+pub(crate) const ITEMS: usize = 4;
+
+/// What holds bytes, by a number that is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(pub(crate) u32);
+
+/// Bytes that something holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) group: usize,
+    pub(crate) counter: usize,
+    pub(crate) bytes: u64,
+}
+
+/// One group.
+pub(crate) struct Group {
+    pub(crate) parent: Option<usize>,
+    pub(crate) name: String,
+    pub(crate) online: bool,
+    pub(crate) max: [u64; COUNTERS],
+    pub(crate) high: u64,
+    pub(crate) soft: u64,
+    pub(crate) low: u64,
+    pub(crate) min: u64,
+    pub(crate) thresholds: (u8, u8),
+    pub(crate) observes: bool,
+    /// Refusals here.
+    pub(crate) refused: [u64; COUNTERS],
+    /// What was added to the group itself.
+    pub(crate) items: [i64; ITEMS],
+}
+
+/// Why the twin says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum No {
+    Offline,
+    /// This group has no room for it.
+    Full(usize),
+}
+
+/// Why the twin makes no group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotMade {
+    Offline,
+    Taken,
+}
+
+/// The twin of a tree. Group 0 is the root; numbers are never used again.
+pub(crate) struct Twin {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) held: BTreeMap<Key, Held>,
+    next: u32,
+}
+
+impl Twin {
+    pub(crate) fn new(max: u64) -> Self {
+        let mut twin = Twin {
+            groups: Vec::new(),
+            held: BTreeMap::new(),
+            next: 0,
+        };
+        twin.add(None, String::new(), max);
+        twin
+    }
+
+    fn add(&mut self, parent: Option<usize>, name: String, max: u64) -> usize {
+        self.groups.push(Group {
+            parent,
+            name,
+            online: true,
+            max: [max, u64::MAX],
+            high: u64::MAX,
+            soft: u64::MAX,
+            low: 0,
+            min: 0,
+            thresholds: (0, 0),
+            observes: false,
+            refused: [0; COUNTERS],
+            items: [0; ITEMS],
+        });
+        self.groups.len() - 1
+    }
+
+    pub(crate) fn key(&mut self) -> Key {
+        self.next += 1;
+        Key(self.next)
+    }
+
+    pub(crate) fn hold(&mut self, group: usize, counter: usize, bytes: u64) -> Key {
+        let key = self.key();
+        self.held.insert(
+            key,
+            Held {
+                group,
+                counter,
+                bytes,
+            },
+        );
+        key
+    }
+
+    /// What that one holds; it must hold something.
+    pub(crate) fn of(&self, key: Key) -> Held {
+        self.held[&key]
+    }
+
+    pub(crate) fn set(&mut self, key: Key, bytes: u64) {
+        self.held.get_mut(&key).expect("it holds bytes").bytes = bytes;
+    }
+
+    pub(crate) fn release(&mut self, key: Key) -> Held {
+        self.held.remove(&key).expect("it holds bytes")
+    }
+
+    /// From `group` to the root, both included.
+    pub(crate) fn levels(&self, group: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(group), |&group| self.groups[group].parent)
+    }
+
+    pub(crate) fn is_within(&self, group: usize, top: usize) -> bool {
+        self.levels(group).any(|level| level == top)
+    }
+
+    pub(crate) fn path(&self, group: usize) -> String {
+        let names: Vec<&str> = self
+            .levels(group)
+            .map(|level| self.groups[level].name.as_str())
+            .collect();
+        if names.len() == 1 {
+            return "/".into();
+        }
+        names.into_iter().rev().collect::<Vec<_>>().join("/")
+    }
+
+    /// The bytes that are charged to `top` and all below it.
+    pub(crate) fn live(&self, top: usize, counter: usize) -> u64 {
+        self.held
+            .values()
+            .filter(|held| held.counter == counter && self.is_within(held.group, top))
+            .map(|held| held.bytes)
+            .sum()
+    }
+
+    /// The bytes that are charged to that group itself.
+    pub(crate) fn own(&self, group: usize) -> u64 {
+        self.held
+            .values()
+            .filter(|held| held.counter == 0 && held.group == group)
+            .map(|held| held.bytes)
+            .sum()
+    }
+
+    pub(crate) fn children(&self, parent: usize) -> impl Iterator<Item = usize> {
+        (0..self.groups.len()).filter(move |&child| self.groups[child].parent == Some(parent))
+    }
+
+    pub(crate) fn online_below(&self, top: usize) -> impl Iterator<Item = usize> {
+        (top..self.groups.len())
+            .filter(move |&group| self.groups[group].online && self.is_within(group, top))
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        parent: usize,
+        name: &str,
+        limits: Limits,
+    ) -> Result<usize, NotMade> {
+        if !self.groups[parent].online {
+            return Err(NotMade::Offline);
+        }
+        let is_taken =
+            |&child: &usize| self.groups[child].online && self.groups[child].name == name;
+        if self.children(parent).any(|child| is_taken(&child)) {
+            return Err(NotMade::Taken);
+        }
+        let bytes = |limit: Option<Limit>, default: u64| match limit {
+            None => default,
+            Some(Limit::Bytes(bytes)) => bytes,
+            Some(other) => unreachable!("a script creates no group with {other}"),
+        };
+        let made = self.add(Some(parent), name.into(), bytes(limits.max, u64::MAX));
+        let group = &mut self.groups[made];
+        group.high = bytes(limits.high, u64::MAX);
+        group.soft = bytes(limits.soft, u64::MAX);
+        group.low = bytes(limits.low, 0);
+        group.min = bytes(limits.min, 0);
+        group.thresholds = [limits.elevated, limits.critical]
+            .map(|share| share.map_or(0, Percent::get))
+            .into();
+        Ok(made)
+    }
+
+    /// The call that made it has failed for a reason that the twin does not know.
+    pub(crate) fn unmake_last(&mut self) {
+        self.groups.pop();
+    }
+
+    /// Takes it offline, or returns the number of children that stand in the way.
+    pub(crate) fn offline(&mut self, group: usize) -> Result<(), usize> {
+        let children = self
+            .children(group)
+            .filter(|&child| self.groups[child].online)
+            .count();
+        if children > 0 {
+            return Err(children);
+        }
+        self.end(group);
+        Ok(())
+    }
+
+    pub(crate) fn offline_tree(&mut self, top: usize) {
+        for group in self.online_below(top).collect::<Vec<_>>() {
+            self.end(group);
+        }
+    }
+
+    fn end(&mut self, group: usize) {
+        let group = &mut self.groups[group];
+        group.online = false;
+        group.min = 0;
+        group.low = 0;
+        group.soft = u64::MAX;
+    }
+
+    /// Its limits only count: it observes, or one above it does.
+    pub(crate) fn is_observed(&self, group: usize) -> bool {
+        self.levels(group).any(|level| self.groups[level].observes)
+    }
+
+    /// The most that its own limit admits.
+    pub(crate) fn limit(&self, level: usize, counter: usize) -> u64 {
+        let max = if self.is_observed(level) {
+            u64::MAX
+        } else {
+            self.groups[level].max[counter]
+        };
+        max.min(PageCounter::USAGE_MAX)
+    }
+
+    /// The bytes that still fit at every level of `group` below `top`.
+    pub(crate) fn margin(&self, group: usize, counter: usize, top: Option<usize>) -> u64 {
+        self.levels(group)
+            .take_while(|&level| Some(level) != top)
+            .map(|level| {
+                self.limit(level, counter)
+                    .saturating_sub(self.live(level, counter))
+            })
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// It is larger than a max on its way.
+    pub(crate) fn never_fits(&self, group: usize, bytes: u64) -> bool {
+        self.levels(group).any(|level| bytes > self.limit(level, 0))
+    }
+
+    /// That level has no room for so many more. One without max cannot count further than the
+    /// library counts.
+    pub(crate) fn is_full(&self, level: usize, counter: usize, bytes: u64) -> bool {
+        bytes > self.margin(level, counter, self.groups[level].parent)
+    }
+
+    /// Tells if `bytes` more fit at every level of `group` below `top`.
+    pub(crate) fn admits(
+        &self,
+        group: usize,
+        counter: usize,
+        bytes: u64,
+        top: Option<usize>,
+    ) -> Result<(), No> {
+        if !self.groups[group].online {
+            return Err(No::Offline);
+        }
+        let full = self
+            .levels(group)
+            .take_while(|&level| Some(level) != top)
+            .find(|&level| self.is_full(level, counter, bytes));
+        match full.filter(|_| bytes > 0) {
+            None => Ok(()),
+            Some(level) => {
+                // One without max cannot count so far: the nearest above that has a max speaks for
+                // it.
+                let is_limited =
+                    |&level: &usize| self.groups[level].max[counter] < PageCounter::USAGE_MAX;
+                Err(No::Full(
+                    self.levels(level).find(is_limited).unwrap_or(level),
+                ))
+            }
+        }
+    }
+
+    /// The lowest level that both have.
+    pub(crate) fn common(&self, one: usize, other: usize) -> usize {
+        self.levels(one)
+            .find(|&level| self.is_within(other, level))
+            .unwrap_or(0)
+    }
+
+    /// What was added to `top` and to all that ever was below it.
+    pub(crate) fn items(&self, top: usize, item: usize) -> i64 {
+        (top..self.groups.len())
+            .filter(|&group| self.is_within(group, top))
+            .map(|group| self.groups[group].items[item])
+            .sum()
+    }
+}
