@@ -536,8 +536,8 @@ impl Seen {
 }
 
 /// Keeps the max of a group at a share of what the system grants, until it is dropped: see
-/// [`Host::follow`]. The drop waits for a reclaimer or a hook that runs. The max then stays as it is, and counts as one that the program has set: a charge
-/// that waits for more is refused at once.
+/// [`Host::follow`]. The drop waits for a reclaimer or a hook that runs. The max then stays as it is,
+/// and counts as one that the program has set: a charge that waits for more is refused at once.
 #[derive(Debug)]
 pub struct FollowGuard {
     following: Arc<Following>,
@@ -572,14 +572,13 @@ impl Host {
     /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
     /// A limit that is lowered asks reclaimers, on a second thread: however long they take, the limits
-    /// that follow are set in time. A dip loses no request: a charge that
-    /// waits for more than the max has fallen to stays in line for one second, and is refused with
-    /// the first look after that. The thread sets nothing while the limits stay, so a max that the service sets itself holds
-    /// until they change. Where a file cannot be read, or a group above is not shown any more, the
-    /// max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
-    /// counts when four looks have found it, for it may be there for a moment alone. The thread
-    /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes
-    /// offline.
+    /// that follow are set in time. A dip loses no request: a charge that waits for more than the max
+    /// has fallen to stays in line for one second, and is refused with the first look after that. The
+    /// thread sets nothing while the limits stay, so a max that the service sets itself holds until
+    /// they change. Where a file cannot be read, or the own group or one above is not shown any more,
+    /// the max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
+    /// counts when four looks have found it, for it may be there for a moment alone. The threads end
+    /// with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
         HostFollower {
             source: Source {
