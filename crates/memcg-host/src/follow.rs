@@ -121,10 +121,12 @@ impl HostBuilder {
         let mut first = FollowState::new(&limits, follower.share);
         if follower.less_uncharged {
             // Nothing is charged yet.
-            first.uncharged =
-                follower
+            first.uncharged = match follower.source.by_allocator(|| 0) {
+                Some(found) => found,
+                None => follower
                     .source
-                    .find_uncharged(0, &Mutex::default(), first.granted)?;
+                    .find_in_memory(0, &Mutex::default(), first.granted)?,
+            };
             first.take_off();
         }
         let runtime = builder.max(Limit::Bytes(first.max)).build()?;
@@ -226,8 +228,8 @@ impl HostFollower {
 
     /// Asks `hook` for the bytes that the allocator has handed out, such as jemalloc's
     /// `stats.allocated`: for [`less_uncharged`](Self::less_uncharged), which this implies. A hook
-    /// that panics counts as none for that look. The thread that looks at the limits calls it at each
-    /// look, so it has to be quick.
+    /// that panics counts as none for that look. The thread that asks reclaimers calls it after each
+    /// look, for the next one: so one that takes its time delays no limit.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -300,8 +302,13 @@ impl HostFollower {
         } = self;
         let mut state = FollowState::new(&limits, share);
         let uncharged = Mutex::default();
+        let mut by_allocator = None;
         if less_uncharged {
-            state.uncharged = source.find_uncharged(charged(group), &uncharged, state.granted)?;
+            by_allocator = source.by_allocator(|| charged(group));
+            state.uncharged = match by_allocator {
+                Some(found) => found,
+                None => source.find_in_memory(charged(group), &uncharged, state.granted)?,
+            };
             state.take_off();
             show(group, state.uncharged);
         }
@@ -316,6 +323,7 @@ impl HostFollower {
             share,
             less_uncharged,
             uncharged,
+            by_allocator: Mutex::new(by_allocator),
             shown: Mutex::new(Shown {
                 state,
                 has_fallen: false,
@@ -334,7 +342,8 @@ impl HostFollower {
                 by_hand: None,
             };
             while stop.sleep(period) && !looking.group.is_offline() {
-                if looking.look(&mut seen) {
+                // Code of the service is the other thread's: reclaimers and hooks.
+                if looking.look(&mut seen) || looking.source.allocated.is_some() {
                     bell.ring();
                 }
             }
@@ -361,6 +370,8 @@ struct Following {
     share: Percent,
     less_uncharged: bool,
     uncharged: Mutex<Uncharged>,
+    /// What is uncharged by the allocator's word, when it was asked last.
+    by_allocator: Mutex<Option<u64>>,
     shown: Mutex<Shown>,
 }
 
@@ -381,7 +392,7 @@ impl fmt::Debug for Following {
 
 impl Following {
     fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shown)
     }
 
     /// One look at the limits. True: there is news for the other thread.
@@ -407,9 +418,15 @@ impl Following {
             let holds = group.max();
             seen.note_max(holds, &now, &before);
             before.max = holds;
-            let found = self
-                .source
-                .find_uncharged(charged(group), &self.uncharged, now.granted);
+            let by_allocator = *lock(&self.by_allocator);
+            let found = by_allocator.map_or_else(
+                || {
+                    let charged = charged(group);
+                    self.source
+                        .find_in_memory(charged, &self.uncharged, now.granted)
+                },
+                Ok,
+            );
             now.uncharged = match found {
                 Ok(found) => smoothed(before.uncharged, found),
                 Err(fault) => {
@@ -454,6 +471,8 @@ impl Following {
                 let charged = charged(&self.group);
                 self.source.note_fall(charged, &self.uncharged, now.granted);
             }
+            let by_allocator = self.source.by_allocator(|| charged(&self.group));
+            *lock(&self.by_allocator) = by_allocator;
             if now.is_news(&told)
                 && let Some(hook) = &on_change
             {
@@ -517,8 +536,8 @@ impl Seen {
 }
 
 /// Keeps the max of a group at a share of what the system grants, until it is dropped: see
-/// [`Host::follow`]. The max then stays as it is, and counts as one that the program has set: a charge
-/// that waits for more is refused at once.
+/// [`Host::follow`]. The drop waits for a reclaimer or a hook that runs. The max then stays as it is,
+/// and counts as one that the program has set: a charge that waits for more is refused at once.
 #[derive(Debug)]
 pub struct FollowGuard {
     following: Arc<Following>,
@@ -553,14 +572,13 @@ impl Host {
     /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
     /// A limit that is lowered asks reclaimers, on a second thread: however long they take, the limits
-    /// that follow are set in time. A dip loses no request: a charge that
-    /// waits for more than the max has fallen to stays in line for one second, and is refused with
-    /// the first look after that. The thread sets nothing while the limits stay, so a max that the service sets itself holds
-    /// until they change. Where a file cannot be read, or a group above is not shown any more, the
-    /// max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
-    /// counts when four looks have found it, for it may be there for a moment alone. The thread
-    /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes
-    /// offline.
+    /// that follow are set in time. A dip loses no request: a charge that waits for more than the max
+    /// has fallen to stays in line for one second, and is refused with the first look after that. The
+    /// thread sets nothing while the limits stay, so a max that the service sets itself holds until
+    /// they change. Where a file cannot be read, or the own group or one above is not shown any more,
+    /// the max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
+    /// counts when four looks have found it, for it may be there for a moment alone. The threads end
+    /// with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
         HostFollower {
             source: Source {
@@ -667,17 +685,16 @@ fn charged(group: &Group) -> u64 {
     memory.usage().saturating_sub(memory.stocked_bound())
 }
 
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Source {
-    fn find_uncharged(
-        &self,
-        charged: u64,
-        uncharged: &Mutex<Uncharged>,
-        granted: u64,
-    ) -> Result<u64, HostError> {
-        match self.allocated.as_ref().and_then(contain) {
-            Some(allocated) => Ok(allocated.saturating_sub(charged)),
-            None => self.find_in_memory(charged, uncharged, granted),
-        }
+    /// What is allocated beyond what is charged, which is read right behind it. `None` where no
+    /// allocator says it.
+    fn by_allocator(&self, charged: impl FnOnce() -> u64) -> Option<u64> {
+        let allocated = self.allocated.as_ref().and_then(contain)?;
+        Some(allocated.saturating_sub(charged()))
     }
 
     fn find_in_memory(
@@ -688,8 +705,7 @@ impl Source {
     ) -> Result<u64, HostError> {
         let memory = self.host.memory()?;
         let anon = memory.anon.saturating_add(memory.swapped);
-        let mut uncharged = uncharged.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(uncharged.find(charged, anon, granted / NEAR))
+        Ok(lock(uncharged).find(charged, anon, granted / NEAR))
     }
 
     /// Takes note of memory that the system has got back. A reading that fails is one of the next look,

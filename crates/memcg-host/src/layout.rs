@@ -32,6 +32,8 @@ pub(crate) struct Levels {
     /// The own group first, then those above, as far as a mount shows them. Where no mount shows any
     /// of them, the group at the mount.
     pub(crate) shown: Vec<Shown>,
+    /// The first of them is the own group.
+    pub(crate) shows_own: bool,
     /// The own group and those above that the namespace names and no mount shows.
     hidden: Vec<PathBuf>,
 }
@@ -75,12 +77,6 @@ impl Levels {
         self.shown.iter().map(|shown| shown.dir.as_path())
     }
 
-    pub(crate) fn shows_own(&self) -> bool {
-        self.shown
-            .first()
-            .is_some_and(|first| first.group == self.own)
-    }
-
     /// A group that these do not show, and whose limit was known `before`: a mount may hide it now, or
     /// it lies outside of a namespace that the process has gone into.
     pub(crate) fn no_longer_shows(&self, before: &Levels) -> Option<PathBuf> {
@@ -112,7 +108,7 @@ impl Levels {
     }
 
     fn own_identity(&self) -> Option<(u64, u64)> {
-        self.shown.first().filter(|_| self.shows_own())?.identity
+        self.shown.first().filter(|_| self.shows_own)?.identity
     }
 }
 
@@ -159,17 +155,26 @@ impl Layout {
         let mut layout = Layout::default();
         let mut own = OwnPaths::default();
         let mut mounts = Vec::new();
-        let read =
-            files::lines(&root.join("proc/self/cgroup"), |line| own.add(line)).and_then(|()| {
-                files::lines(&root.join("proc/self/mountinfo"), |line| {
-                    mounts.extend(Mount::parse(line))
-                })
-            });
-        match read {
-            // A kernel without control groups.
-            Err(fault) if fault.is_missing() && own == OwnPaths::default() => {}
-            Err(fault) => layout.faults.push(fault),
-            Ok(()) => {
+        let of_groups = root.join("proc/self/cgroup");
+        let groups = files::lines(&of_groups, |line| own.add(line));
+        let read = files::lines(&root.join("proc/self/mountinfo"), |line| {
+            mounts.extend(Mount::parse(line))
+        });
+        let has = |kind: Kind| mounts.iter().any(|mount: &Mount| mount.kind == kind);
+        match (groups, read) {
+            // A kernel without control groups. Where some are mounted, a sandbox hides the file.
+            (Err(fault), _) if fault.is_missing() && !has(Kind::Memory) && !has(Kind::Unified) => {}
+            (Err(fault), _) | (Ok(()), Err(fault)) => layout.faults.push(fault),
+            (Ok(()), Ok(())) => {
+                // A process is in one group of each hierarchy that there is.
+                let is_missing = |kind, path: &Option<PathBuf>| path.is_none() && has(kind);
+                if is_missing(Kind::Memory, &own.memory) || is_missing(Kind::Unified, &own.unified)
+                {
+                    let expected = "a line for each hierarchy that is mounted";
+                    layout
+                        .faults
+                        .push(HostError::malformed(of_groups, expected, ""));
+                }
                 layout.v1 = own
                     .memory
                     .as_deref()
@@ -183,7 +188,7 @@ impl Layout {
                     None => (own.unified, &layout.v2),
                 };
                 let hidden = limiting
-                    .filter(|_| !levels.as_ref().is_some_and(Levels::shows_own))
+                    .filter(|_| !levels.as_ref().is_some_and(|levels| levels.shows_own))
                     .map(|group| HostError::NotMounted { group });
                 layout.faults.extend(hidden);
             }
@@ -370,7 +375,10 @@ fn levels(root: &Path, mounts: &[Mount], kind: Kind, own: &Path) -> Option<Level
             .filter_map(|mount| mount.dir(&group))
             .map(|at| below_root(&at));
         match dirs.find(|dir| dir.is_dir()) {
-            Some(dir) => levels.shown.push(Shown::new(group.clone(), dir)),
+            Some(dir) => {
+                levels.shows_own |= group == own;
+                levels.shown.push(Shown::new(group.clone(), dir));
+            }
             None => levels.hidden.push(group.clone()),
         }
         let is_named = matches!(group.components().next_back(), Some(Component::Normal(_)));
@@ -383,12 +391,13 @@ fn levels(root: &Path, mounts: &[Mount], kind: Kind, own: &Path) -> Option<Level
             break;
         }
     }
-    if !levels.shows_own() {
+    if !levels.shows_own {
         let at_mount = |mount: &&Mount| Shown::new(own.to_path_buf(), below_root(&mount.at));
         match mounts.iter().map(at_mount).find(Shown::is_own) {
             Some(own) => {
                 levels.hidden.retain(|group| *group != own.group);
                 levels.shown.insert(0, own);
+                levels.shows_own = true;
             }
             // Better than nothing, where nothing else is known: it may limit this process, too.
             None if levels.shown.is_empty() => {

@@ -3,6 +3,7 @@
 mod support;
 
 use std::panic::panic_any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -301,11 +302,10 @@ impl Reclaim for Slow {
     }
 }
 
-/// While a reclaimer or a hook runs for the first of two limits, the second is the max in time; and the
-/// value that follows is dropped without a wait for the next look.
+/// While a reclaimer or a hook runs for the first of two limits, the second is the max in time.
 #[test]
 fn code_of_the_service_delays_no_limit() {
-    for by_hook in [false, true] {
+    for by in ["reclaimer", "hook", "allocated"] {
         let layout = Layout::new("docker_v2");
         let runtime = Runtime::builder()
             .batch(Bytes(0))
@@ -315,8 +315,11 @@ fn code_of_the_service_delays_no_limit() {
         let _held = root.force_charge(Bytes(200 * MIB));
         let (slow, begins, goes) = Slow::new();
         let (told, tells) = mpsc::channel();
-        let registration =
-            (!by_hook).then(|| root.register_reclaimer(slow.clone(), ReclaimPriority::NORMAL));
+        let registration = (by == "reclaimer")
+            .then(|| root.register_reclaimer(slow.clone(), ReclaimPriority::NORMAL));
+        let by_hook = by == "hook";
+        let counts = Arc::new(AtomicBool::new(false));
+        let counted = Arc::clone(&slow);
         let follower = Host::at(layout.root())
             .follower(percent(100))
             .period(PERIOD)
@@ -326,11 +329,23 @@ fn code_of_the_service_delays_no_limit() {
                     slow.wait();
                 }
             });
+        let follower = if by == "allocated" {
+            let counting = Arc::clone(&counts);
+            follower.allocated(move || {
+                if counting.load(Ordering::Relaxed) {
+                    counted.wait();
+                }
+                0
+            })
+        } else {
+            follower
+        };
         let follow = follower.start(&root).expect("a readable layout");
+        counts.store(true, Ordering::Relaxed);
         layout.write(MAX, "104857600\n");
         let patience = Duration::from_secs(60);
         begins.recv_timeout(patience).expect("it is asked");
-        assert_eq!(root.max(), 100 * MIB);
+        follows(&follow, "the first limit", |state| state.max == 100 * MIB);
         layout.write(MAX, "52428800\n");
         follows(&follow, "the second limit", |state| state.max == 50 * MIB);
         layout.write(MAX, "62914560\n");

@@ -378,6 +378,7 @@ const WHOLE: &str = "33 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
 /// Mounted before the process went into a namespace of its own.
 const OLDER: &str = "33 31 0:29 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
 const OLDER_V1: &str = "33 31 0:29 /../.. /sys/fs/cgroup rw - cgroup cgroup rw,memory";
+const ELSEWHERE: &str = "33 31 0:29 / /no/such/place rw - cgroup2 cgroup2 rw";
 const LIMIT_150: &str = "157286400\n";
 
 /// Where no mount shows the own group, its limit is not known, whatever is read of others: so it is
@@ -413,17 +414,37 @@ fn an_own_group_that_is_not_shown_is_said() {
             &covered,
             &limit,
         ),
+        ("the mount is not there", "0::/", ELSEWHERE, top),
+        (
+            "no line tells of the own group",
+            "1:name=systemd:/",
+            WHOLE,
+            top,
+        ),
+        ("the file is empty", "", WHOLE, top),
     ] {
         let layout = layout_of(own, mounts, files);
         let host = Host::at(layout.root());
         let limits = host.limits().expect(what);
-        let is_said = |fault: &HostError| matches!(fault, HostError::NotMounted { .. });
-        assert!(limits.unread.iter().any(is_said), "{what}: {limits:?}");
+        assert!(!limits.unread.is_empty(), "{what}: {limits:?}");
         assert!(limits.whole().is_err(), "{what}");
         let builder = Runtime::builder().max_of_host("80%").expect("a share");
         let started = builder.host(host).strict().build();
         assert!(started.is_err(), "{what}: a strict service starts");
     }
+}
+
+/// A sandbox that hides the file of groups is no kernel without groups.
+#[test]
+fn a_file_of_groups_that_is_hidden_is_said() {
+    let files = format!("== sys/fs/cgroup/memory.max\n{LIMIT_150}");
+    let layout = layout_of("0::/", WHOLE, &files);
+    let limits = || Host::at(layout.root()).limits().expect("readable");
+    assert_eq!((limits().bytes(), limits().unread.len()), (150 * MIB, 0));
+    layout.remove("proc/self/cgroup");
+    assert_eq!(limits().unread.len(), 1);
+    layout.remove("proc/self/mountinfo");
+    assert_eq!(limits().unread.len(), 0, "nothing tells of control groups");
 }
 
 /// A name may end as the kernel ends the path of a group that has been removed.

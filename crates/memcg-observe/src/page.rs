@@ -216,7 +216,15 @@ fn families_of(text: &str, layer: &str) -> Vec<Family> {
                 let family = &mut families[at];
                 match word {
                     "HELP" => family.help = Some(rest.to_string()),
-                    "TYPE" => family.kind = Kind::of(rest),
+                    "TYPE" => {
+                        family.kind = Kind::of(rest);
+                        // The older format has the suffix here, too.
+                        if let (Kind::Counter, Some(stem)) =
+                            (family.kind, name.strip_suffix("_total"))
+                        {
+                            family.name = stem.to_string();
+                        }
+                    }
                     // Elsewhere it loses the page.
                     _ if name.ends_with(&format!("_{rest}")) => {
                         family.unit = Some(rest.to_string())
@@ -392,6 +400,16 @@ mod tests {
             beside("# TYPE a_total gauge\n# TYPE b counter\n", &layers),
             "",
             "names of samples"
+        );
+    }
+
+    #[test]
+    fn a_layer_of_the_older_text() {
+        let text =
+            "# HELP a_total Some.\n# TYPE a_total counter\na_total 1\n# TYPE b untyped\nb 2\n";
+        assert_eq!(
+            beside("", &[Layer::new("x", text)]),
+            "# HELP a Some.\n# TYPE a counter\na_total{layer=\"x\"} 1\n# TYPE b unknown\nb{layer=\"x\"} 2\n"
         );
     }
 
