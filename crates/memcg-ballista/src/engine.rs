@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ballista_core::JobId;
+use ballista_core::execution_plans::{RangeShuffleReaderExec, ShuffleReaderExec};
 use ballista_executor::execution_engine::{
     DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
 };
@@ -126,9 +127,12 @@ impl GroupEngine {
     /// Sets what the pools of the tasks do. With a [`QueryQueue`](memcg_datafusion::QueryQueue) a
     /// stage that fits alone is not failed: a task that is refused for room that others hold waits
     /// in line, and each of its partitions whose first row has not left runs again. An executor has
-    /// one queue.
+    /// one queue. Files of a shuffle can be read again; other parts of plans that are not
+    /// DataFusion's own are [declared](PoolConfig::repeatable), or their tasks do not run again.
     pub fn pool(mut self, config: PoolConfig) -> GroupEngine {
-        self.pool = config;
+        self.pool = config
+            .repeatable::<ShuffleReaderExec>()
+            .repeatable::<RangeShuffleReaderExec>();
         self
     }
 

@@ -222,6 +222,30 @@ impl Accounts {
         }
     }
 
+    /// Uncharges up to `bytes` of what sorts keep. False: they keep nothing.
+    #[cold]
+    pub(crate) fn take_kept(&self, bytes: u64) -> bool {
+        let of = |account: &Account| {
+            let taken = account
+                .demand
+                .as_ref()
+                .map_or(0, |demand| demand.sorts.take_kept(bytes));
+            account.uncharge(taken);
+            taken > 0
+        };
+        match self {
+            Accounts::One(account) => of(account),
+            Accounts::BySpill {
+                spillable,
+                unspillable: _,
+            } => of(spillable),
+            Accounts::ByOperator { first, .. } => {
+                let sorter = find_operator(SORTER, true, first);
+                sorter.is_some_and(of)
+            }
+        }
+    }
+
     /// The account of a consumer: the same one for each call with it.
     #[inline]
     pub(crate) fn of(&self, consumer: &MemoryConsumer, kind: Kind) -> &Account {
@@ -272,6 +296,24 @@ fn of_operator<'a>(
         let left = hash.unwrap_or_else(|| hash_of(name));
         place = &operator.next[left % FAN];
         hash = Some(left / FAN);
+    }
+}
+
+/// The account of an operator that has one.
+fn find_operator<'a>(
+    name: &str,
+    is_asked: bool,
+    first: &'a OnceLock<Box<Operator>>,
+) -> Option<&'a Account> {
+    let mut place = first;
+    let mut left = hash_of(name);
+    loop {
+        let operator = place.get()?;
+        if operator.account.is_asked == is_asked && operator.account.is_of(name) {
+            return Some(&operator.account);
+        }
+        place = &operator.next[left % FAN];
+        left /= FAN;
     }
 }
 

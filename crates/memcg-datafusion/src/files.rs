@@ -134,7 +134,7 @@ impl FileBytes {
         let charged = self.group.try_charge_set(&[(self.counter, bytes)]);
         charged
             .map(|[charge]| charge)
-            .map_err(|error| io::Error::other(refused(&error)))
+            .map_err(|error| io::Error::other(refused(&error, &self.group)))
     }
 
     /// Keeps the charge of bytes that were written.
@@ -148,9 +148,9 @@ impl FileBytes {
     }
 }
 
-fn refused(error: &ChargeError) -> WriteRefused {
+fn refused(error: &ChargeError, own: &Group) -> WriteRefused {
     WriteRefused(match error.over_limit() {
-        Some(refusal) => format!("spill file: {}", Words::of(refusal)),
+        Some(refusal) => format!("spill file: {}", Words::of(refusal, own)),
         None => format!("spill file: {error}"),
     })
 }

@@ -412,7 +412,7 @@ impl GroupPool {
             return Ok(());
         };
         let Some(refusal) = error.over_limit() else {
-            return failed(name, &error);
+            return failed(name, &error, self.group());
         };
         let path = group.path();
         let [headroom, reserve, bytes] = [group.headroom(), reserve, bytes].map(Bytes);
@@ -452,10 +452,14 @@ impl GroupPool {
             return Ok(());
         };
         let Some(refusal) = error.over_limit() else {
-            return failed(consumer.name(), &error);
+            return failed(consumer.name(), &error, self.group());
         };
-        let told =
-            |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
+        let told = |error: ChargeError| {
+            self.noted(
+                failed(consumer.name(), &error, self.group()),
+                error.over_limit(),
+            )
+        };
         match way_out {
             // Others hold much more: they begin to give, for the growths that follow.
             WayOut::MakesRoom if is_poor(group, refusal) => {
@@ -464,8 +468,37 @@ impl GroupPool {
             WayOut::MakesRoom | WayOut::TakesLess(_) => return told(error),
             WayOut::None => {}
         }
+        let Some(error) = self.take_kept(account, additional, error) else {
+            return Ok(());
+        };
+        let Some(refusal) = error.over_limit() else {
+            return failed(consumer.name(), &error, self.group());
+        };
         let waited = self.wait(account, additional, refusal.group());
         waited.unwrap_or(Err(error)).or_else(told)
+    }
+
+    /// Charges a growth for which an operator would fail out of the bytes that sorts of the pool keep
+    /// for their merges. They are kept from other queries: the operator is what reads the sort, or
+    /// stands beside it in one plan. Without them the query alone has as much as with any other
+    /// pool. `None`: it is charged.
+    fn take_kept(
+        &self,
+        account: &Account,
+        bytes: u64,
+        refused: ChargeError,
+    ) -> Option<ChargeError> {
+        let mut refused = refused;
+        loop {
+            let short = refused
+                .over_limit()
+                .filter(|refusal| refusal.group() != &account.group)
+                .map_or(0, OverLimitError::want);
+            if short == 0 || !self.accounts.take_kept(short) {
+                return Some(refused);
+            }
+            refused = account.try_charge_now(bytes).err()?;
+        }
     }
 
     /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has
@@ -665,10 +698,10 @@ fn give_back(account: &Account, step: Step) {
 }
 
 /// Error that DataFusion gets for a charge that was not made.
-fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
+fn failed(consumer: &str, error: &ChargeError, own: &Group) -> Result<()> {
     match (EndedError::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
-        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal, own))),
         (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }

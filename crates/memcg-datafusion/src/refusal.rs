@@ -10,19 +10,23 @@ use datafusion_common::DataFusionError;
 use memcg::errors::CreateError;
 use memcg::{Bytes, Group, OverLimitError};
 
-/// A refusal in words for the author of a query: it names no call of a library, and no limit that
-/// others alone may raise.
+/// A refusal in words for the author of a query: it names no call of a library, no limit that others
+/// alone may raise, and no group of others. The operator finds these in the event `memcg::refused`.
 pub(crate) struct Words<'a> {
     refusal: &'a OverLimitError,
+    /// The group that asked: the query's own, or one below it.
     query: &'a Group,
+    own: &'a Group,
     bytes: u64,
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn of(refusal: &'a OverLimitError) -> Words<'a> {
+    /// `own` is the query's group.
+    pub(crate) fn of(refusal: &'a OverLimitError, own: &'a Group) -> Words<'a> {
         Words {
             refusal,
             query: refusal.requester(),
+            own,
             bytes: refusal.requested(),
         }
     }
@@ -33,8 +37,15 @@ impl<'a> Words<'a> {
         Words {
             refusal,
             query,
+            own: query,
             bytes: 1,
         }
+    }
+
+    /// True if the group is the query's own, one above or one below it.
+    fn is_own(&self, group: &Group) -> bool {
+        let is_below = |group: &Group, above: &Group| group.ancestors().any(|one| &one == above);
+        group == self.own || is_below(self.own, group) || is_below(group, self.own)
     }
 }
 
@@ -44,6 +55,7 @@ impl fmt::Display for Words<'_> {
             refusal,
             query,
             bytes,
+            ..
         } = self;
         let level = refusal.group().path();
         write!(f, "{level} refused {}", Bytes(*bytes))?;
@@ -61,9 +73,18 @@ impl fmt::Display for Words<'_> {
             Bytes(refusal.usage()),
             Bytes(refusal.max())
         )?;
-        for (number, (holder, usage)) in refusal.holders().enumerate() {
-            let most = if number == 0 { "; most in" } else { "," };
-            write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
+        let mut before = "; most in";
+        let mut others = 0_u64;
+        for (holder, usage) in refusal.holders() {
+            if self.is_own(holder) {
+                write!(f, "{before} {} {}", holder.path(), Bytes(usage))?;
+                before = ",";
+            } else {
+                others = others.saturating_add(usage);
+            }
+        }
+        if others > 0 {
+            write!(f, "; others hold {}", Bytes(others))?;
         }
         f.write_str("; to fit, read fewer rows at once")?;
         if *bytes <= refusal.max() {

@@ -9,7 +9,7 @@ use datafusion::common::{DataFusionError, Result, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::SessionContext;
-use memcg::{Group, GroupScope, IntoName, Limits};
+use memcg::{Group, GroupScope, InGroup, IntoName, Limits};
 
 use crate::allocates::covering;
 use crate::config::PoolConfig;
@@ -25,6 +25,11 @@ use crate::state::session_in;
 /// ([`Group::current`]); with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do,
 /// too. They end with [`EndedError`](crate::EndedError) when the group is chosen as a victim or
 /// goes offline. A call copies the session's state, which takes some tens of microseconds.
+///
+/// `datafusion.execution.sort_spill_reservation_bytes` is 10 MiB by default, for each sort of each
+/// partition and before it reads a row. Where all partitions together would so reserve more than an
+/// eighth of the least max on the way up, the session has the part of that eighth, at least 64 KiB,
+/// in the place of the default. A value that the service has set stays, and SQL may set another.
 ///
 /// SQL does not leave the group, nor does it change what other sessions share. `SET` and `RESET` of
 /// a key of `datafusion.runtime` return an error that names it when their (empty) result is read,
@@ -148,13 +153,14 @@ impl QuerySession {
         marked(frame, self.group().path())
     }
 
-    /// Does what `SessionContext::sql` does.
+    /// Does what `SessionContext::sql` does, in the query's group: what parsing and planning allocate
+    /// is the query's.
     ///
     /// # Errors
     ///
     /// As there.
     pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
-        Ok(self.frame(self.context.sql(sql).await?))
+        Ok(self.frame(self.context.sql(sql).in_group(self.group()).await?))
     }
 
     /// Does what `SessionContext::sql_with_options` does.
@@ -163,7 +169,8 @@ impl QuerySession {
     ///
     /// As there.
     pub async fn sql_with_options(&self, sql: &str, options: SQLOptions) -> Result<DataFrame> {
-        Ok(self.frame(self.context.sql_with_options(sql, options).await?))
+        let planned = self.context.sql_with_options(sql, options);
+        Ok(self.frame(planned.in_group(self.group()).await?))
     }
 
     /// Does what `SessionContext::table` does.

@@ -303,6 +303,30 @@ impl Sorts {
         });
     }
 
+    /// Lets go of up to `bytes` that are kept, of sorts that give their rows first: returns how many.
+    /// The caller uncharges them.
+    pub(crate) fn take_kept(&self, bytes: u64) -> u64 {
+        if self.are_quiet() {
+            return 0;
+        }
+        let mut state = self.lock();
+        let mut taken = 0;
+        for spills in [false, true] {
+            for sort in state.sorts.values_mut() {
+                let was_busy = sort.is_busy();
+                if (sort.refused > 0) == spills {
+                    let of_sort = sort.kept.min(bytes - taken);
+                    sort.kept -= of_sort;
+                    taken += of_sort;
+                }
+                if was_busy && !sort.is_busy() {
+                    self.busy.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        taken
+    }
+
     /// A consumer is gone. Returns what was kept for it.
     pub(crate) fn end(&self, part: Part, consumer: usize) -> u64 {
         let mut state = self.lock();
@@ -522,6 +546,27 @@ mod tests {
         sort.grow(Part::Sorter, 15, 0);
         assert_eq!(sort.bytes, 25);
         sort.end(25);
+    }
+
+    /// What is kept can be taken for the reader of the sort, from sorts that give their rows first;
+    /// all adds up then, too.
+    #[test]
+    fn what_is_kept_can_be_taken() {
+        let mut sort = Charged::new();
+        sort.grow(Part::Merge, 10, 10);
+        sort.grow(Part::Sorter, 60, 60);
+        sort.shrink(Part::Merge, 10, 0);
+        for run in [20, 20, 20] {
+            sort.shrink(Part::Sorter, run, 0);
+        }
+        assert_eq!(sort.bytes, 70, "its first reservation, and its runs");
+        for (bytes, taken) in [(25, 25), (100, 45), (1, 0)] {
+            assert_eq!(sort.sorts.take_kept(bytes), taken);
+            sort.bytes -= taken;
+        }
+        sort.grow(Part::Merge, 15, 15);
+        sort.shrink(Part::Merge, 15, 5);
+        sort.end(0);
     }
 
     /// Two sorts of one thread have a merge each, and a sorter that goes leaves nothing.

@@ -1,5 +1,6 @@
 //! The memory pool under real reservations, real queries and real tenants.
 
+mod alone;
 mod arrow;
 mod data;
 mod demand;

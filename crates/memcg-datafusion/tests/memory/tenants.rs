@@ -74,6 +74,9 @@ async fn a_hundred_queries_add_up() {
                     let is_ours = EndedError::of(&error).is_some()
                         || line.contains(&format!("for {path}/{number}"));
                     assert!(is_ours || line.contains("to go on, spill"), "{line}");
+                    // A stranger learns no names of others.
+                    let other = if path == "/a" { "/b" } else { "/a" };
+                    assert!(!line.contains(other), "{line}");
                 }
             }
         });
