@@ -79,7 +79,8 @@ fn loom_look_ahead_vs_closing() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.charge(1).unwrap();
-        refuse(&counter, 2);
+        // More than all credit could pay: it marks the level, and closes no stock.
+        refuse(&counter, 3);
         let closer = beside(counter.clone(), |counter| counter.set_batch(0));
         let charger = beside(counter.clone(), |counter| counter.charge(1).unwrap());
         charger.join().unwrap();
