@@ -254,10 +254,10 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    ApplyOptions, BelowHighFuture, CentralStock, Charge, ChargeError, ChargeErrorKind,
-    ChargeFuture, CheckpointFuture, CounterKey, EnterGuard, EventFuture, Group, GroupCounter,
-    GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges,
-    Registration,
+    Amounts, ApplyOptions, BelowHighFuture, CentralStock, Charge, ChargeError, ChargeErrorKind,
+    ChargeFuture, Charges, ChargesIter, CheckpointFuture, CounterKey, EnterGuard, EventFuture,
+    Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits, OnFull,
+    OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};

@@ -45,10 +45,10 @@ const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 /// the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// A set of charges and its drop: 77 for memory alone, 176 and 355 for two and four counters.
-const SET_INSTRUCTIONS_MAX: f64 = 85.0;
-const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 194.0;
-const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 391.0;
+/// A set of charges and its drop: 58 for memory alone, 160 and 334 for two and four counters.
+const SET_INSTRUCTIONS_MAX: f64 = 63.0;
+const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 178.0;
+const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 371.0;
 
 /// A poll of a future in a group, beside one of the same future without: at most half of a pair
 /// without a guard.
@@ -68,15 +68,15 @@ const RAISED_PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 52.0;
 /// announcement that is due every half batch.
 const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 
-/// A charge of a whole batch and its uncharge, of a counter below another one: 474. Some hit, the
+/// A charge of a whole batch and its uncharge, of a counter below another one: 468. Some hit, the
 /// others walk.
 const REFILL_INSTRUCTIONS_MAX: f64 = 521.0;
 
-/// A charge and an uncharge of such a counter without stock: 439, for two walks of two levels.
-const WALK_INSTRUCTIONS_MAX: f64 = 483.0;
+/// A charge and an uncharge of such a counter without stock: 429, for two walks of two levels.
+const WALK_INSTRUCTIONS_MAX: f64 = 472.0;
 
-/// A charge that the lower of the two refuses: 467.
-const REFUSAL_INSTRUCTIONS_MAX: f64 = 514.0;
+/// A charge that the lower of the two refuses, which it has done before: 280.
+const REFUSAL_INSTRUCTIONS_MAX: f64 = 307.0;
 
 /// The account of an object for each of eight processors, more than the object takes without: TODO.
 const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 1.0;

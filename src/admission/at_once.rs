@@ -12,11 +12,12 @@ use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::importance;
+use crate::hierarchy::{events, importance};
 use crate::pressure::high::{is_any_above, levels_that_delay};
 use crate::pressure::{started, victims};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::{self, registrations};
+use crate::state::events::Event;
 use crate::thread::slot::Consume;
 
 /// How far a charge that never blocks goes before it is refused.
@@ -32,8 +33,8 @@ pub(crate) enum Effort {
     Own,
 }
 
-/// Makes a charge that did not hit the stock. A refusal counts no event, as in the kernel; a thread
-/// that is started counts them. The caller runs it where no foreign code may run.
+/// Makes a charge that did not hit the stock. A refusal of memory counts no event, as in the kernel;
+/// a thread that is started counts them. The caller runs it where no foreign code may run.
 pub(crate) fn charge(
     group: &Counter,
     bytes: u64,
@@ -59,6 +60,10 @@ pub(crate) fn charge(
             refusal, counted, ..
         }) => {
             refusal.level.count_refusal();
+            // No call has more to try at a counter beside memory, so each counts its refusal.
+            if !refusal.level.is_memory() {
+                events::count(refusal.level, Event::Max);
+            }
             let pending = make_room(group, bytes, &refusal, effort);
             Err(ChargeFailure::Refused {
                 refusal,

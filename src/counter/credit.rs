@@ -8,7 +8,6 @@ use crate::counter::cover::{self, counted_credit};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::sync::Ordering;
 
 /// Credit below `top` that is in its usage.
 pub(crate) fn stocked(top: &Counter) -> u64 {
@@ -154,7 +153,7 @@ pub(crate) fn own(counter: &Counter) -> (u64, u64) {
 
 /// Credit of a counter's own stocks.
 pub(crate) fn credit_at(tree: &Tree, counter: &Counter) -> u64 {
-    let is_touched = counter.usage.touched.load(Ordering::Relaxed) > 0;
+    let is_touched = counter.touched() > 0;
     let of_threads = if is_touched { tree.credit(counter) } else { 0 };
     of_threads + counter.central().map_or(0, CentralWord::credit)
 }

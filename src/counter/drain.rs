@@ -103,7 +103,7 @@ impl Tree {
             if !stocks.has_room() {
                 return;
             }
-            let most = counter.usage.touched.load(Ordering::Relaxed) * capacity;
+            let most = counter.touched() * capacity;
             if !stocks::reserve(counter, most) {
                 return;
             }
@@ -145,10 +145,7 @@ impl Tree {
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
         // Mutation: e36-looked-at-after-it-was-closed
-        stocks::unreserve(
-            counter,
-            counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch(),
-        );
+        stocks::unreserve(counter, counter.touched() * 2 * counter.batch());
         stocks.remove_open(counter);
     }
 

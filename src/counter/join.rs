@@ -107,8 +107,11 @@ pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
     let path = SlowPath::enter();
     let mut stocks = tree.lock(&path);
     if let Some(parent) = group.parent().filter(|_| first) {
-        // The root has no stock as long as it has children. Another parent opens its own again.
-        for counter in parent.group() {
+        // A parent that is charged itself opens its stock again. One without credit is left as it
+        // is: to close a stock takes a barrier.
+        let may_have_credit =
+            |counter: &&Counter| counter.touched() > 0 || counter.is_open_central();
+        for counter in parent.group().filter(may_have_credit) {
             let _ = tree.close(&mut stocks, counter, Scope::Own);
             tree.open_at_start(&mut stocks, counter);
         }

@@ -144,7 +144,7 @@ impl Counter {
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
             let sum = checked_add(usage, n);
-            let refusal = if let Some(new) = sum.filter(|&new| new.max(0).cast_unsigned() <= max) {
+            let refusal = if let Some(new) = sum.filter(|&new| fits(new, max)) {
                 if let Err(now) = self.exchange(usage, new) {
                     usage = now;
                     continue;
@@ -160,11 +160,7 @@ impl Counter {
                 {
                     return Ok(self.add_forced(n, path));
                 }
-                // An exchange that adds 0 reads the latest value, so no refusal rests on a stale
-                // read. AcqRel would do (E10): the refusal and the read of the open stocks come
-                // after it. SeqCst, as every other exchange of usage: it is the same instruction,
-                // and Miri lets no later SeqCst load read what is older.
-                let now = self.usage.units.fetch_add(0, Ordering::SeqCst);
+                let now = self.newest_usage();
                 if now != usage {
                     usage = now;
                     continue;
@@ -177,6 +173,36 @@ impl Counter {
                 _ => Err(refusal),
             };
         }
+    }
+
+    /// Returns the refusal of `n`, if there is no room for them now, and takes nothing: what
+    /// `take_after` does where it refuses.
+    pub(crate) fn refusal_if_full(&self, n: u64) -> Option<LevelRefusal<'_>> {
+        // Acquire (E10), all three: as in `take_after`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let mut usage = self.usage.units.load(Ordering::Acquire);
+        loop {
+            let max = self.limits.max.load(Ordering::Acquire);
+            if checked_add(usage, n).is_some_and(|new| fits(new, max)) {
+                return None;
+            }
+            let now = self.newest_usage();
+            if now == usage {
+                // Mutation: e10-look-ahead-counts-stocks-late
+                return Some(self.refusal(open, usage, max));
+            }
+            usage = now;
+        }
+    }
+
+    /// Usage, for a refusal.
+    #[inline(always)]
+    fn newest_usage(&self) -> i64 {
+        // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
+        // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst,
+        // as every other exchange of usage: it is the same instruction, and Miri lets no later
+        // SeqCst load read what is older.
+        self.usage.units.fetch_add(0, Ordering::SeqCst)
     }
 
     #[inline(always)]
@@ -360,6 +386,12 @@ impl Counter {
         }
         self.peaks().record(usage);
     }
+}
+
+/// A usage that max admits.
+#[inline(always)]
+fn fits(usage: i64, max: u64) -> bool {
+    usage.max(0).cast_unsigned() <= max
 }
 
 fn checked_add(usage: i64, n: u64) -> Option<i64> {

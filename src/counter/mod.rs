@@ -15,6 +15,7 @@
 //! `incarnation`, `claim` and `handle`. Charging notifies the policies through
 //! `object::tree::Policies` alone. The protocol, its races and their answers are in `README.md`.
 
+pub(crate) mod ahead;
 pub(crate) mod alerts;
 pub(crate) mod allocator;
 pub(crate) mod at_limit;

@@ -30,7 +30,8 @@ use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
 use crate::sync::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, fence_after_exchange,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
+    fence_after_exchange,
 };
 use crate::thread::directory::{Header, SlotIndex};
 
@@ -201,7 +202,9 @@ pub(crate) struct Usage {
     /// deferred: that one has a handle, so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Object>,
     /// The number of (thread, counter) pairs that may hold credit.
-    pub(crate) touched: StatU64,
+    pub(crate) touched: StatU32,
+    /// The counter's number in a walk over a `HierarchySnapshot`.
+    pub(crate) mark: StatU32,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: AtomicU64,
     pub(crate) underflows: StatU64,
@@ -211,8 +214,9 @@ pub(crate) struct Usage {
     pub(crate) units: AtomicI64,
     /// The children of the group; that of a further counter has none.
     children: ChildCount,
-    /// The counter's number in a walk over a `HierarchySnapshot`.
-    pub(crate) mark: StatU32,
+    /// Looks ahead that have to find room here before the level's mark goes: see `ahead`. Beside
+    /// usage, which the walk after such a look exchanges.
+    pub(crate) looks_left: StatU32,
     pub(crate) failcnt: StatU64,
     /// Units that were uncharged and never charged. `raw` decides by it whether guards hold
     /// something.
@@ -227,6 +231,9 @@ pub(crate) struct Usage {
     /// Usage above this is reclaimed in the background; `u64::MAX`: never.
     pub(crate) reclaim_above: StatU64,
 }
+
+// A word more would take a line more for each counter of each group. A model's words are larger.
+const _: () = assert!(!TIME_PASSES || size_of::<Usage>() <= PoolAlign::LINE);
 
 /// Place of a counter: the fields of [`Object`] of these names.
 #[derive(Clone, Copy)]
@@ -247,6 +254,8 @@ pub(crate) struct LimitWords {
     pub(crate) open: AtomicU64,
     /// A charge was refused here lately: no stock below opens. Cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
+    /// A walk was refused here lately, so walks look at all of their levels first: see `ahead`.
+    pub(crate) refuses: AtomicBool,
     /// Units that forced charges have ever put above max.
     pub(crate) forced_total: StatU64,
     pub(crate) watched: Watched,
@@ -352,19 +361,20 @@ impl Object {
             peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
             reclaim_above,
             // A late step may still read the state. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
+            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _, audit_shared: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, protected } = limits;
-        let figures = [touched, underflows, failcnt, settled, forced_total];
+        let LimitWords { max: _, open, tight, refuses, forced_total, watched, soft, in_excess, protected } = limits;
+        let figures = [underflows, failcnt, settled, forced_total];
         [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && [units, raw_shared].iter().all(|sum| sum.load(Ordering::Relaxed) == 0)
             && [opened, central_opened].iter().all(|place| place.load(Ordering::Relaxed) == 0)
-            && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
+            && ![queued, stuck, poisoned, kept, tight, refuses].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
             && reclaim_above.load(Ordering::Relaxed) == u64::MAX
             && live_peak.load(Ordering::Relaxed) == 0
+            && touched.load(Ordering::Relaxed) == 0
             && pressure_from.load(Ordering::Relaxed) == 0
             && protected.iter().all(Protected::is_clean)
             && watched.bits() == 0
@@ -386,19 +396,20 @@ impl Object {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
             reclaim_above,
             // The state moves on to the next generation. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _,
+            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, protected } = limits;
+        let LimitWords { max: _, open, tight, refuses, forced_total, watched, soft, in_excess, protected } = limits;
         for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [touched, failcnt, underflows, settled, forced_total, audit_shared] {
+        touched.store(0, Ordering::Relaxed);
+        for word in [failcnt, underflows, settled, forced_total, audit_shared] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [units, raw_shared] {
             word.store(0, Ordering::Relaxed);
         }
-        for mark in [tight, poisoned, kept, stuck] {
+        for mark in [tight, refuses, poisoned, kept, stuck] {
             mark.store(false, Ordering::Relaxed);
         }
         soft.store(u64::MAX, Ordering::Relaxed);
@@ -494,6 +505,11 @@ impl Object {
         self.usage.bound.load(Ordering::Relaxed)
     }
 
+    /// The number of threads whose slots here may hold credit.
+    pub(crate) fn touched(&self) -> u64 {
+        self.usage.touched.load(Ordering::Relaxed).into()
+    }
+
     pub(crate) fn refusals(&self) -> u64 {
         self.usage.failcnt.load(Ordering::Relaxed)
     }
@@ -574,11 +590,16 @@ impl Counter {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: the incarnation goes on as long as the reference lives; no thread writes the cell
-        // during it.
-        unsafe { self.incarnation.get() }
-            .as_ref()
-            .expect("a counter in use is in an incarnation")
+        // SAFETY: the incarnation goes on as long as the reference lives, as `Object::kept` demands;
+        // no thread writes the cell during it, and it is `Some`. A walk comes here for each level.
+        unsafe {
+            let incarnation = self.incarnation.get().as_ref();
+            debug_assert!(
+                incarnation.is_some(),
+                "a counter in use is in an incarnation"
+            );
+            incarnation.unwrap_unchecked()
+        }
     }
 
     #[inline]

@@ -151,11 +151,7 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
         && !counter.child_count().is_barred()
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
-        && (counter.parent().is_some() || counter.child_count().get() == 0)
-        && may_reserve(
-            counter,
-            counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch(),
-        )
+        && may_reserve(counter, counter.touched().max(1) * 2 * counter.batch())
 }
 
 /// The most credit that may be stranded below this root.

@@ -12,10 +12,10 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::level::{How, Tried};
-use crate::counter::look;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
+use crate::counter::{ahead, look};
 
 /// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack.
 /// The last frame allocates for further levels.
@@ -94,6 +94,13 @@ pub(crate) fn walk_from<'a>(
     top: Option<&Counter>,
     path: &Lazily,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
+    // A hint: without it a walk that is refused further up shows below until it is undone.
+    // Mutation: walk-does-not-look-ahead
+    if ahead::is_due(counter)
+        && let Some(refusal) = ahead::refusal_slow(counter, n, how, top)
+    {
+        return Err(refusal);
+    }
     let mut level = counter;
     let mut walked = Walked::ENDLESS;
     while top.is_none_or(|top| !ptr::eq(level, top)) {
@@ -197,6 +204,7 @@ impl<'a> Walk<'a, '_> {
                 below.undo_barge(self.n, self.path);
             }
         }
+        ahead::mark(refusal.level);
         refusal.limited()
     }
 

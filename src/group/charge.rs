@@ -366,6 +366,11 @@ impl Group {
     /// takes the tree's lock, under which no thread runs foreign code or sleeps, and runs one heavy
     /// barrier. It asks no reclaimer, tells no victim to go, and takes no place in line.
     ///
+    /// A refusal counts what other charges have in flight, one that is about to be refused further
+    /// up among them. Such a charge takes nothing at the levels below as long as the level that
+    /// refuses it has refused lately: it does so once for 4,096 charges that fit there, and where
+    /// other threads take the room that it has just seen.
+    ///
     /// Above a [`high`](crate::Limits::high) the charge is made without a delay, as the kernel's
     /// charge that may not sleep, and the runtime's thread `memcg-reclaim` reclaims what is above.
     /// That thread starts when it is needed and ends a second after its last work. What the charge

@@ -1,32 +1,173 @@
 //! Charges to counters of a group: a charge for each, made as one.
 
+use std::ops::{Deref, DerefMut};
 use std::{array, mem};
+
+use smallvec::SmallVec;
 
 use super::charge::{Charge, charge_and_sleep_slow, try_charge_slow};
 use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::counter::ahead;
 use crate::counter::object::KeptHeader;
 use crate::thread::slot::Consume;
 use crate::units::IntoBytes;
 
-/// What makes one charge of a set that has missed.
-type ChargeSlow = fn(KeptHeader, u64, Consume) -> Result<(), ChargeError>;
+/// Counters of a group and an amount for each: the argument of [`Group::charge_set`] and
+/// [`Group::try_charge_set`]. It is an array, or a slice where the program does not know before it
+/// runs how many counters it charges.
+///
+/// The trait is sealed: no other crate implements it.
+pub trait Amounts: Sealed {
+    /// What the call returns: a charge for each amount, in their order. An array for an array, and
+    /// [`Charges`] for a slice.
+    type Charges;
+
+    #[doc(hidden)]
+    fn charge_to(&self, group: &Group, verb: Verb) -> Result<Self::Charges, ChargeError>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    /// How each charge of a set is made.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Verb {
+        Charge,
+        TryCharge,
+    }
+}
+use sealed::{Sealed, Verb};
+
+impl<const N: usize, A> Sealed for [(CounterKey, A); N] {}
+
+impl<const N: usize, A: IntoBytes + Copy> Amounts for [(CounterKey, A); N] {
+    type Charges = [Charge; N];
+
+    #[inline(always)]
+    fn charge_to(&self, group: &Group, verb: Verb) -> Result<[Charge; N], ChargeError> {
+        let amounts = &self.map(|(counter, amount)| (counter, amount.into_bytes().0));
+        let mut headers = [group.header; N];
+        group.charge_each(amounts, &mut headers, verb)?;
+        // Charges are made of numbers here, and not kept while others are made: then none of them
+        // goes through memory.
+        Ok(array::from_fn(|at| Charge::new(headers[at], amounts[at].1)))
+    }
+}
+
+impl<A> Sealed for [(CounterKey, A)] {}
+
+impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
+    type Charges = Charges;
+
+    #[inline]
+    fn charge_to(&self, group: &Group, verb: Verb) -> Result<Charges, ChargeError> {
+        let amounts: SmallVec<[(CounterKey, u64); ON_STACK]> = self
+            .iter()
+            .map(|&(counter, amount)| (counter, amount.into_bytes().0))
+            .collect();
+        let mut headers: SmallVec<[KeptHeader; ON_STACK]> =
+            SmallVec::from_elem(group.header, amounts.len());
+        // Room for the charges, too, before the first is made: from then on nothing allocates.
+        let mut charges = SmallVec::with_capacity(amounts.len());
+        group.charge_each(&amounts, &mut headers, verb)?;
+        charges.extend(
+            headers
+                .iter()
+                .zip(&amounts)
+                .map(|(&header, &(_, bytes))| Charge::new(header, bytes)),
+        );
+        Ok(Charges(charges))
+    }
+}
+
+/// Charges of a slice that need no memory of the heap.
+const ON_STACK: usize = 4;
+
+/// The charges of a set whose length the program knows when it runs, in the order of the amounts:
+/// what [`Group::try_charge_set`] returns for a slice. Up to four lie in the value itself, more of
+/// them on the heap. The drop gives all of them back.
+///
+/// It is a slice of [`Charge`]s, which grow, shrink and are read one by one, and it iterates by
+/// value.
+///
+/// ```
+/// # let mut builder = memcg::Runtime::builder();
+/// let engines: Vec<_> = ["sort", "join"].iter().map(|name| builder.counter(name, memcg::Unit::Bytes)).collect();
+/// let runtime = builder.build()?;
+/// let root = runtime.root();
+/// let amounts: Vec<_> = engines.iter().map(|&engine| (engine, 64usize)).collect();
+/// let mut charges = root.try_charge_set(amounts.as_slice())?;
+/// charges[0].try_grow(36)?;
+/// assert_eq!(charges.iter().map(memcg::Charge::bytes).collect::<Vec<_>>(), [100, 64]);
+/// let [sort, join]: [memcg::Charge; 2] = charges.into_iter().collect::<Vec<_>>().try_into().unwrap();
+/// drop(sort);
+/// assert_eq!((root.counter(engines[0])?.live(), join.bytes()), (0, 64));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once it gives all charges back at once"]
+pub struct Charges(SmallVec<[Charge; ON_STACK]>);
+
+impl Deref for Charges {
+    type Target = [Charge];
+
+    fn deref(&self) -> &[Charge] {
+        &self.0
+    }
+}
+
+impl DerefMut for Charges {
+    fn deref_mut(&mut self) -> &mut [Charge] {
+        &mut self.0
+    }
+}
+
+/// Charges by value: see [`Charges`]. The drop gives back those that are left.
+#[derive(Debug)]
+pub struct ChargesIter(smallvec::IntoIter<[Charge; ON_STACK]>);
+
+impl Iterator for ChargesIter {
+    type Item = Charge;
+
+    fn next(&mut self) -> Option<Charge> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for ChargesIter {}
+
+impl IntoIterator for Charges {
+    type Item = Charge;
+    type IntoIter = ChargesIter;
+
+    fn into_iter(self) -> ChargesIter {
+        ChargesIter(self.0.into_iter())
+    }
+}
 
 /// # Charges to counters beside memory
 impl Group {
     /// Charges one counter or several, the last one first: all of them, or none. It may block if
     /// memory is among them: in async code call it on a thread for blocking work.
     ///
-    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own,
-    /// which the caller may drop, grow or keep apart from the others. Each amount is in its
-    /// counter's unit; the array has one type for all of them. Memory asks reclaimers and waits as
+    /// Returns a charge for each counter, in the order of the amounts: an array for an array, and
+    /// [`Charges`] for a slice. Each is a charge of its own, which the caller may drop, grow or keep
+    /// apart from the others. Each amount is in its counter's unit; all of them have one type. A
+    /// counter may stand there twice, for two charges; no amount at all charges nothing. Memory asks reclaimers and waits as
     /// [`charge`](Self::charge) does. A counter beside memory refuses at once an
-    /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again, the
-    /// last charged first.
+    /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again.
+    /// Where a counter of the set has refused lately, the first that lacks room is charged before
+    /// the others: if it refuses, the others are not touched.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
-    /// each counter: a few loads.
+    /// each counter: a few loads. More than four amounts in a slice allocate, before the first is
+    /// charged.
     ///
     /// # Errors
     ///
@@ -74,15 +215,17 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn charge_set<const N: usize, A: IntoBytes + Copy>(
-        &self,
-        amounts: &[(CounterKey, A); N],
-    ) -> Result<[Charge; N], ChargeError> {
-        self.charge_each(amounts, charge_and_sleep_slow)
+    pub fn charge_set<S: Amounts + ?Sized>(&self, amounts: &S) -> Result<S::Charges, ChargeError> {
+        amounts.charge_to(self, Verb::Charge)
     }
 
     /// Charges one counter or several as [`charge_set`](Self::charge_set) does, each as
     /// [`try_charge`](Self::try_charge), and never blocks.
+    ///
+    /// A set that is refused by one counter may have charged others for a moment, and other charges
+    /// may be refused for it. It does so once for 4,096 charges that fit the counter that refuses:
+    /// in between, the counter that lacks room is charged first. It also does so where other
+    /// threads take room, or give it back, at that moment.
     ///
     /// # Errors
     ///
@@ -101,24 +244,30 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_set<const N: usize, A: IntoBytes + Copy>(
+    pub fn try_charge_set<S: Amounts + ?Sized>(
         &self,
-        amounts: &[(CounterKey, A); N],
-    ) -> Result<[Charge; N], ChargeError> {
-        self.charge_each(amounts, try_charge_slow)
+        amounts: &S,
+    ) -> Result<S::Charges, ChargeError> {
+        amounts.charge_to(self, Verb::TryCharge)
     }
 
+    /// Makes the charges of a set, and returns their headers in place of those given.
     #[inline(always)]
-    fn charge_each<const N: usize, A: IntoBytes + Copy>(
+    fn charge_each(
         &self,
-        amounts: &[(CounterKey, A); N],
-        slow: ChargeSlow,
-    ) -> Result<[Charge; N], ChargeError> {
-        let amounts = &amounts.map(|(counter, amount)| (counter, amount.into_bytes().0));
-        let mut headers = [self.header; N];
-        for at in (0..N).rev() {
+        amounts: &[(CounterKey, u64)],
+        headers: &mut [KeptHeader],
+        verb: Verb,
+    ) -> Result<(), ChargeError> {
+        // Several keys are looked up where the first is.
+        let header_of = (amounts.len() > 1).then(|| self.headers());
+        for at in (0..amounts.len()).rev() {
             let (counter, bytes) = amounts[at];
-            let missed = match self.header_of(counter) {
+            let header = match &header_of {
+                Some(header_of) => header_of(counter),
+                None => self.header_of(counter),
+            };
+            let missed = match header {
                 Some(header) => {
                     headers[at] = header;
                     header.consume_open(bytes)
@@ -126,49 +275,131 @@ impl Group {
                 None => Consume::Miss,
             };
             if missed != Consume::Hit {
-                self.charge_one_of_set_slow(amounts, at, missed, slow)?;
+                self.charge_rest_slow(amounts, (at, missed), verb)?;
+                for at in 0..at {
+                    headers[at] = self.header_made_slow(amounts[at].0);
+                }
+                break;
             }
         }
-        // Charges are made of numbers here, and not kept while others are made: then none of them
-        // goes through memory.
-        Ok(array::from_fn(|at| Charge::new(headers[at], amounts[at].1)))
+        Ok(())
     }
 
-    /// Makes the charge at `at`, which has missed. Where it is refused, those behind it, which were
-    /// made, go back.
+    /// The header of a counter that has been charged: all of a set are this runtime's.
     #[cold]
     #[inline(never)]
-    fn charge_one_of_set_slow(
+    fn header_made_slow(&self, counter: CounterKey) -> KeptHeader {
+        self.header_of(counter).unwrap_or(self.header)
+    }
+
+    /// Makes the charges of a set up to the one at `at`, which has missed. Those behind it are
+    /// made; where one is refused, all of them go back.
+    ///
+    /// Where a level of one of the counters has refused lately, the first charge that lacks room is
+    /// made before the others: if it is refused, no other charge of the program meets those of a
+    /// set that comes to nothing. The look decides the order alone.
+    #[cold]
+    #[inline(never)]
+    fn charge_rest_slow(
         &self,
         amounts: &[(CounterKey, u64)],
-        at: usize,
-        missed: Consume,
-        slow: ChargeSlow,
+        (at, missed): (usize, Consume),
+        verb: Verb,
     ) -> Result<(), ChargeError> {
-        let (counter, bytes) = amounts[at];
-        let behind = Behind {
+        let mut made = Made {
             group: self,
-            charged: &amounts[at + 1..],
+            amounts,
+            from: at + 1,
+            before: None,
         };
+        let mut missed = Some(missed);
+        let unknown = amounts
+            .iter()
+            .find(|&&(counter, _)| self.header_of(counter).is_none());
+        let full = if unknown.is_none() {
+            self.lacks_room(&amounts[..=at]).filter(|&full| full < at)
+        } else {
+            None
+        };
+        if (unknown.is_some() || full.is_some())
+            && let Some(undone) = missed.take()
+            && let Some(header) = self.header_of(amounts[at].0)
+        {
+            header.counter().undo_slow(amounts[at].1, undone);
+        }
+        if let Some(&(counter, _)) = unknown {
+            return Err(self.unknown_counter_slow(counter));
+        }
+        // Mutation: set-begins-with-what-has-room
+        if let Some(full) = full {
+            self.charge_one(amounts[full], Consume::Miss, verb)?;
+            made.before = Some(full);
+        }
+        for at in (0..=at).rev() {
+            if made.before != Some(at) {
+                let tried = missed.take().unwrap_or_else(|| {
+                    let (counter, bytes) = amounts[at];
+                    let header = self.header_of(counter);
+                    header.map_or(Consume::Miss, |header| header.consume_open(bytes))
+                });
+                self.charge_one(amounts[at], tried, verb)?;
+            }
+            made.from = at;
+        }
+        mem::forget(made);
+        Ok(())
+    }
+
+    /// Goes on with a charge of a set that was tried.
+    fn charge_one(
+        &self,
+        (counter, bytes): (CounterKey, u64),
+        tried: Consume,
+        verb: Verb,
+    ) -> Result<(), ChargeError> {
         let header = self
             .header_of(counter)
             .ok_or_else(|| self.unknown_counter_slow(counter))?;
-        slow(header, bytes, missed)?;
-        mem::forget(behind);
-        Ok(())
+        if tried == Consume::Hit {
+            return Ok(());
+        }
+        match verb {
+            Verb::Charge => charge_and_sleep_slow(header, bytes, tried),
+            Verb::TryCharge => try_charge_slow(header, bytes, tried),
+        }
+    }
+
+    /// The place of the first charge, in their order, for which there is no room, where a level of
+    /// one of the counters has refused lately.
+    fn lacks_room(&self, amounts: &[(CounterKey, u64)]) -> Option<usize> {
+        let counter = |at: usize| self.header_of(amounts[at].0);
+        let is_due = |at| counter(at).is_some_and(|header| ahead::is_due(header.counter()));
+        let is_full =
+            |at| counter(at).is_some_and(|header| amounts[at].1 > header.counter().headroom());
+        let places = 0..amounts.len();
+        if amounts.len() > 1 && places.clone().any(is_due) {
+            places.rev().find(|&at| is_full(at))
+        } else {
+            None
+        }
     }
 }
 
-/// The charges of a set that were made already. The drop gives them back, the last one that was
-/// made first.
-struct Behind<'a> {
+/// The charges of a set that were made already. The drop gives them back.
+struct Made<'a> {
     group: &'a Group,
-    charged: &'a [(CounterKey, u64)],
+    amounts: &'a [(CounterKey, u64)],
+    /// From here on all of them.
+    from: usize,
+    /// One that was made before its turn.
+    before: Option<usize>,
 }
 
-impl Drop for Behind<'_> {
+impl Drop for Made<'_> {
     fn drop(&mut self) {
-        for &(counter, bytes) in self.charged {
+        let before = self.before.filter(|&before| before < self.from);
+        for at in (self.from..self.amounts.len()).chain(before) {
+            let (counter, bytes) = self.amounts[at];
             drop(
                 self.group
                     .header_of(counter)

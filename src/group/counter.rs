@@ -7,7 +7,12 @@ use crate::hierarchy::group_tree;
 /// declared.
 ///
 /// No counter beside memory asks reclaimers, cancels a group, waits in line, or slows a charge
-/// above a high. A charge to it that does not fit is refused at once, by every call.
+/// above a high. A charge to it that does not fit is refused at once, by every call, and counts
+/// [`Event::Max`](crate::Event::Max) at the counter that was full
+/// ([`GroupCounter::events`](crate::GroupCounter::events)).
+///
+/// Counters are declared before the runtime is built, because each group has all of them in one
+/// object. [`Group::counter_key`](crate::Group::counter_key) finds one by its name.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
 /// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that

@@ -56,6 +56,27 @@ impl Group {
         }
     }
 
+    /// Returns the key of the counter of that name, for code that has not declared it: `memory`, or
+    /// a name that the builder was given. `None` where this runtime has no such counter. It
+    /// compares the names one by one; keep the key.
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let sort = builder.counter("engine_sort", memcg::Unit::Bytes);
+    /// # let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// assert_eq!(root.counter_key("engine_sort"), Some(sort));
+    /// assert_eq!(root.counter_key("memory"), Some(memcg::CounterKey::MEMORY));
+    /// assert_eq!(root.counter_key("engine_join"), None);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn counter_key(&self, name: &str) -> Option<CounterKey> {
+        let named = |counter: &&object::Counter| {
+            group_tree::further_name(counter).unwrap_or("memory") == name
+        };
+        self.first().group().find(named).map(CounterKey::of_counter)
+    }
+
     /// Returns the counters of this group beside memory, tiers among them, in the order in which
     /// the builder declared them.
     ///
@@ -75,16 +96,20 @@ impl Group {
 
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
-    #[allow(unsafe_code)]
     pub(super) fn header_of(&self, counter: CounterKey) -> Option<KeptHeader> {
         match counter.number {
             0 => Some(self.header),
-            number => {
-                group_object::declared(self.first(), number, counter.builder).map(|counter| {
-                    // SAFETY: a group keeps all of its counters.
-                    unsafe { KeptHeader::new(counter.header) }
-                })
-            }
+            number => group_object::further(self.first()).header(number, counter.builder),
+        }
+    }
+
+    /// The same for several keys, one after the other.
+    #[inline(always)]
+    pub(super) fn headers(&self) -> impl Fn(CounterKey) -> Option<KeptHeader> {
+        let further = group_object::further(self.first());
+        move |counter| match counter.number {
+            0 => Some(self.header),
+            number => further.header(number, counter.builder),
         }
     }
 
@@ -129,7 +154,8 @@ impl Group {
 /// It is a [`PageCounter`] that keeps its group. So it has the methods of that type beside those
 /// listed for this one:
 /// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live),
-///   [`peak`](PageCounter::peak), [`peak_window`](PageCounter::peak_window),
+///   [`headroom`](PageCounter::headroom), [`peak`](PageCounter::peak),
+///   [`peak_window`](PageCounter::peak_window),
 ///   [`forced`](PageCounter::forced);
 /// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low),
 ///   and [`refused_count`](PageCounter::refused_count);
@@ -137,7 +163,8 @@ impl Group {
 ///   [`drain`](PageCounter::drain), [`stocked`](PageCounter::stocked),
 ///   [`stocked_bound`](PageCounter::stocked_bound).
 ///
-/// Charges go through the group: [`Group::charge_set`].
+/// Charges go through the group, [`Group::charge_set`], or without a guard through
+/// [`raw`](Self::raw).
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;

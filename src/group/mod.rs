@@ -47,6 +47,7 @@ mod refusal;
 pub use below_high::BelowHighFuture;
 pub use central_stock::CentralStock;
 pub use charge::Charge;
+pub use charge_set::{Amounts, Charges, ChargesIter};
 pub use charge_with::OnFull;
 pub use checkpoint::CheckpointFuture;
 pub use counter::CounterKey;

@@ -1,9 +1,11 @@
 //! Charges without a guard: for a caller that keeps an amount and has no place for a value.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 
 use super::charge::{Charge, charge_and_sleep_slow, release, try_charge_slow};
 use super::charge_with::{OnFull, charge_slow};
+use super::counters::GroupCounter;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;
@@ -19,12 +21,41 @@ impl Group {
     /// amount, such as the memory pool of a query engine or an allocator.
     #[inline(always)]
     pub fn raw(&self) -> RawCharges<'_> {
-        RawCharges { group: self }
+        RawCharges {
+            header: self.header,
+            group: self,
+        }
     }
 }
 
-/// Charges of a group without a guard: [`Group::raw`]. The caller gives the bytes back with
-/// [`uncharge`](Self::uncharge).
+impl GroupCounter {
+    /// Returns the charges to this counter without a guard, as [`Group::raw`] returns those to
+    /// memory. They cost the same.
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let sort = builder.counter("sort", memcg::Unit::Bytes);
+    /// let runtime = builder.build()?;
+    /// let sort = runtime.root().counter(sort)?;
+    /// sort.set_max(100)?;
+    /// sort.raw().try_charge(80)?;
+    /// assert!(sort.raw().try_charge(21).unwrap_err().is_over_limit());
+    /// assert_eq!((sort.live(), sort.headroom()), (80, 20));
+    /// sort.raw().uncharge(80);
+    /// assert_eq!(sort.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline(always)]
+    pub fn raw(&self) -> RawCharges<'_> {
+        RawCharges {
+            header: self.header(),
+            group: self.keep_of(),
+        }
+    }
+}
+
+/// Charges of a group, or of one counter of it, without a guard: [`Group::raw`],
+/// [`GroupCounter::raw`]. The caller gives the bytes back with [`uncharge`](Self::uncharge).
 ///
 /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are
 /// refused where the group is offline. The calls do what those of [`Group`] of the same name do,
@@ -77,9 +108,19 @@ impl Group {
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct RawCharges<'a> {
+    header: KeptHeader,
+    /// Keeps the counter.
     group: &'a Group,
+}
+
+impl fmt::Debug for RawCharges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawCharges")
+            .field("group", self.group)
+            .finish_non_exhaustive()
+    }
 }
 
 impl RawCharges<'_> {
@@ -91,7 +132,7 @@ impl RawCharges<'_> {
     #[inline(always)]
     pub fn charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
-        let header = self.group.header;
+        let header = self.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
             Consume::Miss => charge_missed_slow::<false>(header, bytes),
@@ -116,7 +157,7 @@ impl RawCharges<'_> {
     #[inline(always)]
     pub fn try_charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
-        let header = self.group.header;
+        let header = self.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
             Consume::Miss => try_charge_missed_slow::<false>(header, bytes),
@@ -166,7 +207,7 @@ impl RawCharges<'_> {
     #[inline]
     pub fn charge_with(self, bytes: impl IntoBytes, full: OnFull) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
-        let header = self.group.header;
+        let header = self.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
             missed => charge_with_missed_slow(header, bytes, missed, full),
@@ -191,7 +232,7 @@ impl RawCharges<'_> {
     #[inline(always)]
     pub fn force_charge(self, bytes: impl IntoBytes) -> u64 {
         let Bytes(bytes) = bytes.into_bytes();
-        let header = self.group.header;
+        let header = self.header;
         match header.consume_raw(bytes) {
             Consume::Hit => bytes,
             Consume::Miss => force_charge_slow::<false>(header, bytes),
@@ -226,7 +267,7 @@ impl RawCharges<'_> {
     #[inline(always)]
     pub fn uncharge(self, bytes: impl IntoBytes) {
         let Bytes(bytes) = bytes.into_bytes();
-        let header = self.group.header;
+        let header = self.header;
         match header.put_raw(bytes) {
             Put::Kept => {}
             Put::Full => uncharge_slow::<false>(header, bytes),

@@ -14,8 +14,8 @@ use std::cell::UnsafeCell;
 use crate::counter::make::{cache_of, is_made, made, new_counter};
 use crate::counter::object::Object;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, Links, PlaceInGroup};
-use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::counter::object::{Counter, CounterObject, KeptHeader, Links, PlaceInGroup};
+use crate::hierarchy::group_tree::{self, CounterDecl, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
@@ -106,18 +106,38 @@ pub(crate) fn of(counter: &Counter) -> &GroupObject {
     unsafe { &*counter.head().cast::<GroupObject>() }
 }
 
-/// The further counter of that number of a group, where that builder has declared it.
-#[inline]
-#[allow(unsafe_code)]
-pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&Counter> {
-    let further = group_tree::of(group).further.get(number.checked_sub(1)?)?;
-    if further.builder != builder {
-        return None;
+/// The further counters of a group, for one search or several.
+#[derive(Clone, Copy)]
+pub(crate) struct FurtherCounters<'a> {
+    group: &'a Counter,
+    declared: &'a [CounterDecl],
+}
+
+#[inline(always)]
+pub(crate) fn further(group: &Counter) -> FurtherCounters<'_> {
+    FurtherCounters {
+        group,
+        declared: &group_tree::of(group).further,
     }
-    // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a
-    // thread, and objects are never freed; the pointer is that of the whole object. The counters of
-    // a group are kept together.
-    Some(unsafe { (*group.head().byte_add(counter_at(number)).cast::<Object>()).kept() })
+}
+
+impl FurtherCounters<'_> {
+    /// The counter of that number, where that builder has declared it. The group keeps it.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn header(self, number: usize, builder: u64) -> Option<KeptHeader> {
+        let declared = self.declared.get(number.checked_sub(1)?)?;
+        if declared.builder != builder {
+            return None;
+        }
+        // SAFETY: the tree has so many counters. `take` has made each before it showed the object to
+        // a thread, and objects are never freed; the pointer is that of the whole object. The
+        // counters of a group are kept together.
+        Some(unsafe {
+            let counter = self.group.head().byte_add(counter_at(number));
+            KeptHeader::new((*counter.cast::<Object>()).header)
+        })
+    }
 }
 
 #[allow(unsafe_code)]

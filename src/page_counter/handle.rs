@@ -160,8 +160,7 @@ impl PageCounter {
     /// [`Counts::overflows`]: crate::figures::TreeCounts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
-    /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as
-    /// it has children.
+    /// Creates a counter without a parent, the root of a new tree.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

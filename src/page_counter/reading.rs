@@ -67,6 +67,25 @@ impl<K> PageCounter<K> {
         self.counter().usage.bound.load(Ordering::Relaxed)
     }
 
+    /// Returns the units that a charge to this counter could ask for now: the least room of it and
+    /// of those above. Room is max without usage; where no level has a max, it is what usage can
+    /// still count.
+    ///
+    /// A few loads a level, which are read one after the other: beside charges it is an estimate.
+    /// Credit counts as used, so a charge that drains it may find more.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0).max(100));
+    /// let job = machine.child();
+    /// machine.charge(70)?;
+    /// assert_eq!((machine.headroom(), job.headroom()), (30, 30));
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
+    /// ```
+    pub fn headroom(&self) -> u64 {
+        self.counter().headroom()
+    }
+
     /// Returns the units above max that forced charges put here. Two loads.
     ///
     /// It falls as units are uncharged, those above max first: it is usage less max, or 0.

@@ -10,6 +10,7 @@
 mod common;
 #[cfg(miri)]
 mod forced;
+mod loom_ahead;
 mod loom_allocator;
 mod loom_central;
 mod loom_closed;

@@ -398,8 +398,10 @@ fn the_first_child_drains_its_parent() {
     }
 }
 
+/// The kernel charges nothing to its root, which has no stock for that. Here the root is charged as
+/// any group is.
 #[test]
-fn a_root_with_children_carries_no_stock() {
+fn a_root_with_children_has_its_stock_again() {
     for config in configs() {
         let r = PageCounter::root(config.batch(BATCH));
         walk_first(&r);
@@ -412,11 +414,16 @@ fn a_root_with_children_carries_no_stock() {
             (2, 0),
             "its first child drained it"
         );
-        for _ in 0..10 {
+        for _ in 0..3 {
             r.charge(1).expect("unlimited");
-            assert_eq!((r.usage(), r.stocked()), (r.live(), 0));
         }
-        drop(a);
+        let before = r.stocked();
+        assert!(before > 0, "the root charges in advance");
+        r.charge(1).expect("unlimited");
+        assert_eq!((r.stocked(), r.live()), (before - 1, 6), "a hit");
+        let b = r.child();
+        assert_eq!(r.stocked(), before - 1, "a further child drains nothing");
+        drop((a, b));
     }
 }
 

@@ -23,10 +23,10 @@ use memcg::kmem::{
 };
 use memcg::{
     ApplyOptions, BelowHighFuture, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged,
-    ChargedVec, CheckpointFuture, CounterConfig, CounterKey, EnterGuard, Event, EventFuture,
-    EventInfo, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, Limit, Limits, OnFull,
-    OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext, ReclaimPromise,
-    Registration, Runtime, RuntimeBuilder, StatKey, Unit,
+    ChargedVec, Charges, ChargesIter, CheckpointFuture, CounterConfig, CounterKey, EnterGuard,
+    Event, EventFuture, EventInfo, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped,
+    Limit, Limits, OnFull, OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext,
+    ReclaimPromise, Registration, Runtime, RuntimeBuilder, StatKey, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -42,6 +42,8 @@ const _: () = {
     send::<Charge>();
     send::<Vec<(Vec<u8>, Charge)>>();
     shared::<Charge>();
+    shared::<Charges>();
+    shared::<ChargesIter>();
     // Handles are for every thread.
     handle::<Group>();
     shared::<PageCounter>();
@@ -102,6 +104,8 @@ const _: () = {
     )>();
     unwinds::<(
         Charge,
+        Charges,
+        ChargesIter,
         Charged<Vec<u8>>,
         ChargedVec<u8>,
         CentralStock,

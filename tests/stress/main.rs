@@ -4,6 +4,7 @@
 //!
 //! * `counters`, `groups`, `statistics`, `reclaim`: all must add up whenever the threads rest;
 //! * `outlive`: handles that outlive their group, runtime and thread; `scale`: a large tree;
+//! * `refused`: charges that fit beside charges that are refused;
 //! * `amounts`: what guards hold, in amounts that no word counts;
 //! * `central_stock`: bytes go from thread to thread while limits move and groups come and go;
 //! * `storm`: groups at their limit; `async_waiters`, `large_waiter`: tasks and threads that wait
@@ -23,6 +24,7 @@ mod groups;
 mod large_waiter;
 mod outlive;
 mod reclaim;
+mod refused;
 mod scale;
 mod statistics;
 mod storm;

@@ -1,8 +1,10 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
+use std::time::Duration;
+
 use memcg::{
-    Bytes, Charge, CounterConfig, CounterKey, Freshness, Group, Limit, Limits, PageCounter,
-    Runtime, RuntimeBuilder, StatKey,
+    Bytes, Charge, CounterConfig, CounterKey, Event, Freshness, Group, Limit, Limits, PageCounter,
+    Runtime, RuntimeBuilder, StatKey, Unit,
 };
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds, left_empty};
@@ -103,6 +105,169 @@ fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
         .expect("nothing");
     drop(set);
     assert_empty(&runtime);
+}
+
+/// As many counters as the program finds when it runs: charged as one, in their order, also where
+/// they are more than lie in the value.
+#[test]
+fn a_slice_is_charged_as_one() {
+    for count in [0, 1, 4, 5, 7] {
+        let mut builder = Runtime::builder();
+        let mut counters = vec![CounterKey::MEMORY];
+        counters.extend((1..7).map(|number| builder.counter(&format!("c{number}"), Unit::Events)));
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let amounts: Vec<_> = counters[..count]
+            .iter()
+            .enumerate()
+            .map(|(at, &counter)| (counter, Bytes(at as u64 + 1)))
+            .collect();
+        let live = || {
+            counters
+                .iter()
+                .map(|&counter| group.counter(counter).expect("declared").live())
+        };
+        let held = |count: usize| (0..7).map(move |at| if at < count { at as u64 + 1 } else { 0 });
+        let charges = group.charge_set(amounts.as_slice()).expect("no limit");
+        assert!(charges.iter().map(Charge::bytes).eq(1..=count as u64));
+        assert!(live().eq(held(count)));
+        drop(charges);
+        for &full in &counters[..count] {
+            let full = group.counter(full).expect("declared");
+            full.set_max(0).expect("a number");
+            // The first of these finds no mark, the second the one that the first has left.
+            for _ in 0..2 {
+                let refused = group
+                    .try_charge_set(amounts.as_slice())
+                    .expect_err("one is full");
+                let refusal = refused.over_limit().expect("a refusal");
+                assert_eq!(refusal.counter().unwrap_or("memory"), full.name());
+                assert!(live().all(|units| units == 0), "none of it is left");
+            }
+            full.set_max(Limit::Unlimited).expect("a number");
+        }
+        let mut left = group
+            .try_charge_set(amounts.as_slice())
+            .expect("no limit")
+            .into_iter();
+        assert_eq!(left.len(), count);
+        drop(left.next());
+        drop(left);
+        assert!(live().all(|units| units == 0));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// The counter that lacks room is charged first where it has refused before. What is charged of a
+/// set and what is not does not depend on that, nor which counter is named.
+#[test]
+fn a_set_names_the_same_counter_with_a_mark_and_without() {
+    let (runtime, counters @ [memory, spill, swap]) = with_spill_and_swap(super::fixed());
+    let group = create(&runtime.root(), "q");
+    for (counter, max) in [(memory, 10), (spill, 20), (swap, 30)] {
+        group
+            .counter(counter)
+            .expect("declared")
+            .set_max(max)
+            .expect("a number");
+    }
+    let set = |bytes: [u64; 3]| {
+        let charged = group.try_charge_set(&[
+            (memory, Bytes(bytes[0])),
+            (spill, Bytes(bytes[1])),
+            (swap, Bytes(bytes[2])),
+        ]);
+        charged.map_err(|refused| {
+            let refusal = refused.over_limit().expect("a refusal");
+            refusal.counter().unwrap_or("memory").to_owned()
+        })
+    };
+    for turn in 1..4 {
+        for (bytes, full) in [
+            ([11, 1, 1], "memory"),
+            ([1, 21, 1], "spill"),
+            ([1, 1, 31], "swap"),
+            ([11, 21, 1], "spill"),
+            ([11, 21, 31], "swap"),
+        ] {
+            assert_eq!(set(bytes).map(drop), Err(full.to_owned()));
+            assert_eq!(live(&group, counters), [0; 3]);
+        }
+        let refused =
+            counters.map(|counter| group.counter(counter).expect("declared").refused_count());
+        assert_eq!(refused, [turn, 2 * turn, 2 * turn]);
+        let held = set([10, 20, 30]).expect("to the byte, whatever has refused");
+        assert_eq!(live(&group, counters), [10, 20, 30]);
+        drop((held, set([0; 3]).expect("nothing fits everywhere")));
+        assert_eq!(live(&group, counters), [0; 3]);
+    }
+    assert_sound(&runtime);
+}
+
+/// A counter that refuses says so, by whatever call.
+#[test]
+fn every_refusal_of_a_further_counter_is_an_event() {
+    let (runtime, [memory, spill, _]) = with_spill_and_swap(super::fixed());
+    let root = runtime.root();
+    let group = create(&root, "q");
+    let spilt = group.counter(spill).expect("declared");
+    spilt.set_max(10).expect("a number");
+    let events = spilt.events();
+    let calls: [&dyn Fn() -> bool; 4] = [
+        &|| group.charge_set(&[(memory, 1), (spill, 11)]).is_ok(),
+        &|| group.try_charge_set(&[(memory, 1), (spill, 11)]).is_ok(),
+        &|| spilt.raw().charge(11).is_ok(),
+        &|| spilt.raw().try_charge(11).is_ok(),
+    ];
+    for (before, call) in calls.iter().enumerate() {
+        assert_eq!(spilt.events().get(Event::Max), before as u64);
+        assert!(!call());
+    }
+    assert!(events.wait(Event::Max, Duration::ZERO));
+    assert_eq!(
+        root.counter(spill)
+            .expect("declared")
+            .events()
+            .get(Event::Max),
+        4
+    );
+    assert_eq!(
+        root.events().get(Event::Max),
+        0,
+        "memory has refused nothing"
+    );
+    assert_eq!((spilt.refused_count(), spilt.headroom()), (4, 10));
+}
+
+/// Amounts without a guard, of one counter.
+#[test]
+fn a_further_counter_is_charged_without_a_guard() {
+    for builder in kinds() {
+        let (runtime, counters @ [_, spill, _]) = with_spill_and_swap(builder);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        assert_eq!(group.counter_key("spill"), Some(spill));
+        let spilt = group.counter(spill).expect("declared");
+        root.counter(spill)
+            .expect("declared")
+            .set_max(10)
+            .expect("a number");
+        spilt.raw().try_charge(6).expect("room");
+        spilt.raw().charge(1).expect("room");
+        assert!(spilt.raw().try_charge(4).is_err());
+        assert_eq!(spilt.raw().force_charge(4), 4);
+        assert_eq!(live(&group, counters), [0, 11, 0]);
+        spilt.raw().uncharge(11);
+        assert_eq!(live(&root, counters), [0; 3]);
+        // They keep the group, as those of a guard do.
+        spilt.raw().charge(2).expect("room");
+        group.offline().expect("no children");
+        assert!(spilt.raw().try_charge(1).is_err());
+        spilt.raw().uncharge(2);
+        drop((spilt, group));
+        assert_empty(&runtime);
+    }
 }
 
 #[test]
