@@ -296,7 +296,7 @@ pub mod figures {
         CounterRow, Events, GroupChange, GroupPressure, Ledger, PressureShare, Snapshot,
         SnapshotRow, SpecChanges,
     };
-    pub use crate::page_counter::{PeakWindow, TreeCounts};
+    pub use crate::page_counter::{PeakLive, PeakLiveWindow, PeakWindow, TreeCounts};
     pub use crate::reclaim::report::ReclaimReport;
     pub use crate::stat::{StatItem, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
@@ -350,7 +350,8 @@ unwind_safe!(
     GroupCounter,
     PageCounter,
     CounterConfig,
-    figures::PeakWindow
+    figures::PeakWindow,
+    figures::PeakLiveWindow
 );
 unwind_safe!(
     ChargeFuture,

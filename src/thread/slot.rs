@@ -14,19 +14,30 @@
 //!
 //! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller
 //! decides what to do on a miss.
+//!
+//! A third word is a figure, for the peak of what is live: the least that `filled` was. Credit is
+//! least right before a put, so a put compares, and no other step does.
 
 use crate::sync::barrier::light_side;
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
 
+/// The least of a slot of which no put has noted any.
+const NOTHING_NOTED: u64 = u64::MAX;
+
+/// Two lie on a line, and none on two lines.
 #[derive(Debug)]
+#[repr(C, align(32))]
 pub(crate) struct Slot {
     /// Owner only.
     filled: AtomicU64,
     /// Holder of the tree's lock only.
     drained: AtomicU64,
+    /// The least `filled` that a put has found since the owner has begun again. Owner only.
+    least: StatU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +71,7 @@ impl Slot {
         Slot {
             filled: AtomicU64::new(0),
             drained: AtomicU64::new(VACANT),
+            least: StatU64::new(NOTHING_NOTED),
         }
     }
 
@@ -140,6 +152,7 @@ impl Slot {
         if n.wrapping_sub(1) >= most || filled.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
+        self.note_least(filled);
         self.raise(n, fenced);
         // Acquire (E3): another capacity was stored under the lock of a drain, behind which the
         // owner must leave no credit. A smaller capacity would not hold what the owner has put.
@@ -166,6 +179,7 @@ impl Slot {
         {
             return Put::Full;
         }
+        self.note_least(filled);
         self.raise(n, false);
         // Acquire (E3): as in `put`.
         if capacity.load(Ordering::Acquire) == most {
@@ -184,6 +198,17 @@ impl Slot {
         // and takes the units back, or the drain that follows the closing sees this credit.
         // Mutation: e3-put-without-light
         light_side(fenced);
+    }
+
+    /// A put has found `filled`: credit was never less since, so live units were never more.
+    #[inline(always)]
+    fn note_least(&self, filled: u64) {
+        // Relaxed: before the put raises `filled`, which a reader loads first. A claim moves the
+        // other word, so it changes nothing here. The word wraps, by 2^62 each time that another
+        // counter gets the slot, but then it starts there and only grows.
+        if filled < self.least.load(Ordering::Relaxed) {
+            self.least.store(filled, Ordering::Relaxed);
+        }
     }
 
     /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must
@@ -229,9 +254,44 @@ impl Slot {
 
     /// Makes a vacant slot ready for use, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
+        self.forget_least();
         // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
         self.filled
             .store(self.drained.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+// === impl Slot: the figure of the least credit ===
+
+impl Slot {
+    /// The least credit since the owner has begun again, as of now: exact for the owner, and beside
+    /// it where the owner moves no credit and no drain is under way.
+    pub(crate) fn least(&self) -> u64 {
+        // Acquire: a put that has raised the word has noted the least before.
+        let filled = self.filled.load(Ordering::Acquire);
+        // Acquire: where the owner has begun again, its figures have what was before.
+        let least = self.least.load(Ordering::Acquire).min(filled);
+        credit(least, self.drained.load(Ordering::Acquire))
+            .max(0)
+            .cast_unsigned()
+    }
+
+    /// The owner begins again.
+    pub(crate) fn forget_least(&self) {
+        // Release: after the figures of its counter have the least.
+        self.least.store(NOTHING_NOTED, Ordering::Release);
+    }
+
+    /// The credit that the slot had at each moment since `filled` was read from it, where the owner
+    /// has put nothing there since. `None`: it may have.
+    ///
+    /// It had less than it has ever noted then, and each put would have noted that.
+    pub(crate) fn credit_since(&self, filled: u64) -> Option<u64> {
+        // Acquire: as in `least`.
+        let now = self.filled.load(Ordering::Acquire);
+        let has_put = now > filled || self.least.load(Ordering::Acquire) <= filled;
+        let drained = self.drained.load(Ordering::Acquire);
+        (!has_put).then(|| credit(filled, drained).max(0).cast_unsigned())
     }
 }
 

@@ -41,8 +41,23 @@ pub(crate) struct Tree {
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
-    /// Readers with peaks of their own.
+    /// Readers with peaks of their own, of usage and of live units.
     pub(crate) windows: Lock<Windows>,
+    pub(crate) live_windows: Lock<Windows>,
+    /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
+    /// together.
+    moving: AtomicU64,
+}
+
+/// The holder of a tree's lock moves credit out of slots, until the value is dropped.
+#[must_use]
+pub(crate) struct Moving<'a>(&'a AtomicU64);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        // AcqRel: usage is what is left; pairs with `Tree::seen_still`.
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// Event counts of a tree; nothing depends on them.
@@ -76,6 +91,8 @@ impl Tree {
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            live_windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            moving: AtomicU64::new(0),
         })
     }
 
@@ -97,6 +114,19 @@ impl Tree {
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, Stocks>> {
         self.stocks.try_lock()
+    }
+
+    /// The holder of the lock moves credit out of slots.
+    pub(crate) fn begin_moving(&self) -> Moving<'_> {
+        // AcqRel: before the first claim; pairs with `seen_still`.
+        self.moving.fetch_add(1, Ordering::AcqRel);
+        Moving(&self.moving)
+    }
+
+    /// The number of the moves so far, where none is under way, for a figure: two reads that return
+    /// the same had none between them.
+    pub(crate) fn seen_still(&self) -> Option<u64> {
+        Some(self.moving.load(Ordering::Acquire)).filter(|moves| moves.is_multiple_of(2))
     }
 
     /// Audited live charge of one counter, over all threads.

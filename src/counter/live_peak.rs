@@ -1,0 +1,417 @@
+//! The peak of live units: the highest sum of units that callers held at one moment, without
+//! credit.
+//!
+//! Hits raise live units and write no word that another thread reads as it goes. So a level has two
+//! bounds, which are one number where one thread alone moves its units.
+//!
+//! **One mover.** A level's *mover* is the one thread and counter whose slow paths have changed its
+//! usage. Between two of them usage stands still, and live units are usage less the credit in one
+//! slot. They are most where that credit is least, which is right before a put: the put notes it
+//! (`thread::slot`). So each slow path of the thread *settles* first: it records usage less the
+//! least credit since the one before, at each level that it moves alone. While the stock is closed
+//! there is no credit, and live units are usage: walks record each peak of that. So that they look
+//! at it, the running peak starts over from what is live when the stock closes.
+//!
+//! **Several.** From the first slow path of another thread, or through another counter, on: live
+//! units were never more than the peak of usage. At the end of a slow path that has left a new peak
+//! of usage the thread counts the credit below, and records usage without it. So the two bounds lie
+//! within the credit of that moment. Credit that may have risen during the count is taken as the
+//! capacity of its slot.
+//!
+//! A level that has several movers keeps them until it is released. One whose mover ends has none
+//! again, and what its peak was stays exact.
+//!
+//! No protocol depends on these words. Models load none of them (`LOADS_FOR_FIGURES`).
+
+use smallvec::SmallVec;
+
+use crate::counter::object::Counter;
+use crate::counter::object::tree::Stocks;
+use crate::counter::peak::{MOVERS, NO_MOVER};
+use crate::counter::slow_path::SlowPath;
+use crate::sync::{LOADS_FOR_FIGURES, Ordering};
+use crate::thread::block::Block;
+use crate::thread::directory::SlotIndex;
+use crate::thread::local;
+use crate::thread::slot::Slot;
+use crate::thread::slow_path::Entered;
+
+/// Slots of which a thread counts the credit at the end of a slow path. Where there may be more
+/// below a level, the published bound stands for their credit.
+const COUNTED_MAX: usize = 64;
+
+/// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may count.
+const PASSED_FOR_SLOT: usize = 8;
+
+/// Bits of a mover for the number of its counter's slot; the thread's is above them.
+const INDEX_BITS: u32 = 28;
+
+/// The two bounds on the peak of live units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LiveBounds {
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+fn mover(block: &Block, index: SlotIndex) -> u64 {
+    match index.number() {
+        Some(number) => block.charger() << INDEX_BITS | u64::from(number),
+        None => MOVERS,
+    }
+}
+
+/// The block of a mover's thread, and the index of its slot.
+fn parts(mover: u64) -> Option<(u32, SlotIndex)> {
+    if mover == NO_MOVER || mover == MOVERS {
+        return None;
+    }
+    let number = Block::number_of_charger(mover >> INDEX_BITS)?;
+    let index = SlotIndex::of_number((mover & ((1 << INDEX_BITS) - 1)) as u32);
+    Some((number, index))
+}
+
+// === Movers ===
+
+/// This thread is about to change the usage of the counter's levels for the first time, as the
+/// first one: `Some`. `None`: as another one, or without a block.
+#[cold]
+#[inline(never)]
+pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
+    let first = first.filter(|_| counter.cover().is_none());
+    let me = first.map_or(MOVERS, |block| mover(block, counter.index));
+    for level in counter.path_to_root() {
+        let word = &level.live.mover;
+        // AcqRel, here and below: before this thread's walk changes usage. A thread that reads
+        // usage and then finds itself the mover has not read what another one has added.
+        let set = word.compare_exchange(NO_MOVER, me, Ordering::AcqRel, Ordering::Acquire);
+        if set.is_err_and(|now| now != me) {
+            word.swap(MOVERS, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
+pub(crate) fn leave(counter: &Counter) {
+    let me = counter.live.mover.load(Ordering::Acquire);
+    let Some((number, index)) = parts(me).filter(|_| LOADS_FOR_FIGURES) else {
+        return;
+    };
+    let registry = &counter.tree().registry;
+    if let Some(block) = registry.block(number) {
+        let slot = block.slot(index).filter(|slot| !slot.is_vacant());
+        record(counter, me, slot.map_or(0, Slot::least));
+    }
+    for level in counter.path_to_root() {
+        let word = &level.live.mover;
+        let _ = word.compare_exchange(me, NO_MOVER, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+// === One mover ===
+
+/// Records what the levels had at most since this thread's last slow path here. The caller is about
+/// to move credit or usage, and has not begun.
+#[inline(always)]
+pub(crate) fn settle(counter: &Counter, block: &Block) {
+    if LOADS_FOR_FIGURES && counter.live.mover.load(Ordering::Relaxed) != MOVERS {
+        settle_slow(counter, block);
+    }
+}
+
+#[inline(never)]
+fn settle_slow(counter: &Counter, block: &Block) {
+    let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+    settle_with(counter, block, slot, slot.map_or(0, Slot::least));
+}
+
+/// [`settle`] for a caller that has read the least credit before it moved some.
+pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: u64) {
+    if LOADS_FOR_FIGURES {
+        record(counter, mover(block, counter.index), least);
+        slot.inspect(|slot| slot.forget_least());
+    }
+}
+
+fn record(counter: &Counter, me: u64, least: u64) {
+    let tree = counter.tree();
+    let still = tree.seen_still();
+    for level in counter.path_to_root() {
+        let live = &level.live;
+        if live.mover.load(Ordering::Relaxed) != me {
+            continue;
+        }
+        let usage = level.usage();
+        // Acquire: after usage, see `note_mover`.
+        if live.mover.load(Ordering::Acquire) != me {
+            continue;
+        }
+        if still.is_some() && tree.seen_still() == still {
+            live.known.record(usage.saturating_sub(least));
+        } else {
+            // Another thread drains the slot: usage and credit do not fit together.
+            live.mover.swap(MOVERS, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The stock is about to close. The caller holds the tree's lock.
+pub(crate) fn before_close(counter: &Counter) {
+    if !LOADS_FOR_FIGURES {
+        return;
+    }
+    let now = counter.live.mover.load(Ordering::Acquire);
+    local::with_block(|block| match block {
+        Some(block) if now == mover(block, counter.index) => settle(counter, block),
+        _ if now == NO_MOVER || now == MOVERS => {}
+        // The thread's next walk finds no stock, and does not settle.
+        _ => note_mover(counter, None),
+    });
+}
+
+/// The stock has closed, and its credit is back. The caller holds the tree's lock.
+pub(crate) fn has_closed(counter: &Counter) {
+    let me = counter.live.mover.load(Ordering::Relaxed);
+    if !LOADS_FOR_FIGURES || parts(me).is_none() {
+        return;
+    }
+    let tree = counter.tree();
+    for level in counter.path_to_root() {
+        if level.live.mover.load(Ordering::Relaxed) == me {
+            let windows = tree.windows.lock();
+            windows.lower_running(level.key(), level.peaks(), || level.usage());
+        }
+    }
+}
+
+// === Several movers ===
+
+impl Counter {
+    /// A walk has left this usage behind. Returns whether the slow path of the thread is to count
+    /// the credit below, see [`count_due`].
+    pub(crate) fn record_peak(&self, usage: u64) -> bool {
+        let mut is_due = false;
+        if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
+            self.live.known.record(self.without_bound(usage));
+            is_due =
+                self.live.mover.load(Ordering::Relaxed) == MOVERS && self.may_have_credit_below();
+            if is_due {
+                self.live.is_due.store(true, Ordering::Relaxed);
+            }
+        }
+        self.peaks().record(usage);
+        is_due
+    }
+
+    /// Live units that the level has at least, where a walk has left that usage.
+    fn without_bound(&self, usage: u64) -> u64 {
+        // A stock that opens or closes meanwhile is part of one of the two bounds. One that does
+        // both is part of neither, but of the count of transitions; only a thread that takes credit
+        // and ends meanwhile is in none. No edge: Acquire keeps these loads in their order, for a
+        // figure alone.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let before = self.usage.bound.load(Ordering::Acquire);
+        // No edge: as above.
+        let now = self.usage();
+        let after = self.usage.bound.load(Ordering::Acquire);
+        if self.limits.open.load(Ordering::Relaxed) == open {
+            now.min(usage).saturating_sub(before.max(after))
+        } else {
+            0
+        }
+    }
+}
+
+/// Counts the credit below each level of the path at which a walk has left a new peak of usage. The
+/// caller is at the end of a slow path, in no transit.
+#[inline(always)]
+pub(crate) fn count_due(counter: &Counter, path: &Entered) {
+    if LOADS_FOR_FIGURES {
+        for level in counter.path_to_root() {
+            if level.live.is_due.load(Ordering::Relaxed) {
+                count_due_slow(counter, level, path);
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
+    level.live.is_due.store(false, Ordering::Relaxed);
+    // Its own stock is all that is open below: then this thread need not know of others.
+    let alone = level.limits.open.load(Ordering::Acquire) as u32 == 1 && counter.is_open();
+    let counted = if alone {
+        count(level, &[counter], COUNTED_MAX, path)
+    } else if let Some(stocks) = counter.tree().try_lock() {
+        count_below(level, &stocks, COUNTED_MAX, path)
+    } else {
+        // Another thread has the lock: the next slow path here counts.
+        level.live.is_due.store(true, Ordering::Relaxed);
+        None
+    };
+    if let Some(live) = counted {
+        level.live.known.record(live);
+    }
+}
+
+/// [`count`] for all stocks below the level, where there are no more than so many slots, and no
+/// central stock.
+fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<u64> {
+    let open = level.limits.open.load(Ordering::Acquire) as u32 as usize;
+    if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
+        return None;
+    }
+    let mut counters: SmallVec<[&Counter; 8]> = SmallVec::new();
+    for counter in stocks.all_open().filter(|counter| counter.is_within(level)) {
+        if counter.is_open_central() {
+            return None;
+        }
+        counters.push(counter);
+    }
+    count(level, &counters, most, path)
+}
+
+/// Live units that the level had at one moment, at least, where only these counters below it have
+/// open stocks. `None`: a stock or credit moved in a way that the count does not see.
+fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<u64> {
+    let tree = level.tree();
+    let own = path.block();
+    let still = tree.seen_still()?;
+    let open = level.limits.open.load(Ordering::Acquire);
+    // First the words of all slots, then usage, then the same words again. What stands in both
+    // readings was so at the moment of the one between them.
+    let mut first: SmallVec<[_; COUNTED_MAX]> = SmallVec::new();
+    for block in tree.registry.listed() {
+        let over = block.transit.seen_over();
+        for counter in counters {
+            if first.len() == most {
+                return None;
+            }
+            first.push((
+                block.number(),
+                over,
+                block.slot(counter.index).map(Slot::filled),
+            ));
+        }
+    }
+    let usage = level.usage();
+    let mut credit: u64 = 0;
+    let mut earlier = first.into_iter();
+    for block in tree.registry.listed() {
+        let is_own = own.is_some_and(|own| std::ptr::eq(own, block));
+        for counter in counters {
+            let (number, over, filled) = earlier.next()?;
+            if number != block.number() {
+                return None;
+            }
+            let Some(slot) = block.slot(counter.index) else {
+                continue;
+            };
+            credit += if slot.is_vacant() {
+                0
+            } else if is_own {
+                slot.available()
+            } else {
+                let since = filled.and_then(|filled| slot.credit_since(filled));
+                since
+                    .filter(|_| over.is_some() && block.transit.seen_over() == over)
+                    .unwrap_or(2 * counter.batch())
+            };
+        }
+    }
+    let stands = level.limits.open.load(Ordering::Acquire) == open
+        && tree.seen_still() == Some(still)
+        && earlier.next().is_none();
+    stands.then(|| usage.saturating_sub(credit))
+}
+
+// === Reading ===
+
+/// No other thread or counter has moved units of the level beside one: where [`read`] then has one
+/// number, so has a window.
+pub(crate) fn has_one_mover(level: &Counter) -> bool {
+    level.live.mover.load(Ordering::Acquire) != MOVERS
+}
+
+/// The bounds as they are now.
+pub(crate) fn read(level: &Counter) -> LiveBounds {
+    let path = SlowPath::enter();
+    read_in(level, &path)
+}
+
+fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
+    let live = &level.live;
+    let me = live.mover.load(Ordering::Acquire);
+    let is_known = me == NO_MOVER || (me != MOVERS && !level.may_have_credit_below());
+    if is_known {
+        let min = live.known.ever();
+        return LiveBounds { min, max: min };
+    }
+    // No credit is drained meanwhile.
+    let stocks = level.tree().lock(path);
+    let Some((number, index)) = parts(me) else {
+        let now = if level.may_have_credit_below() {
+            count_below(level, &stocks, usize::MAX, path)
+        } else {
+            None
+        };
+        live.known.record(now.unwrap_or(0));
+        let min = live.known.ever();
+        return LiveBounds {
+            min,
+            max: level.peaks().ever().max(min),
+        };
+    };
+    let block = level.tree().registry.block(number);
+    let over = block.and_then(|block| block.transit.seen_over());
+    let slot = block
+        .and_then(|block| block.slot(index))
+        .filter(|slot| !slot.is_vacant());
+    let least = slot.map_or(0, Slot::least);
+    let usage = level.usage();
+    // After the least: an owner that has begun again has recorded what was before.
+    let known = live.known.ever();
+    let is_alone = live.mover.load(Ordering::Acquire) == me;
+    let stands = over.is_some() && block.and_then(|block| block.transit.seen_over()) == over;
+    if !is_alone {
+        return LiveBounds {
+            min: known,
+            max: level.peaks().ever().max(known),
+        };
+    }
+    let now = usage.saturating_sub(least);
+    if stands {
+        live.known.record(now);
+    }
+    // In the midst of a refill usage has units that are not in the slot yet.
+    LiveBounds {
+        min: if stands { known.max(now) } else { known },
+        max: known.max(now),
+    }
+}
+
+/// Readies the figures for a window that starts now. Returns the live units that it starts from, at
+/// least: known of one moment of the call.
+pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
+    let _ = read_in(level, path);
+    let word = &level.live.mover;
+    let me = word.load(Ordering::Acquire);
+    if parts(me).is_none() {
+        return 0;
+    }
+    let Some(block) = path
+        .own_block()
+        .filter(|block| mover(block, level.index) == me)
+    else {
+        // Of the least that another slot has noted nobody knows whether it was before the window.
+        for level in level.path_to_root() {
+            level.live.mover.swap(MOVERS, Ordering::AcqRel);
+        }
+        return 0;
+    };
+    settle(level, block);
+    let slot = block.slot(level.index).filter(|slot| !slot.is_vacant());
+    level
+        .usage()
+        .saturating_sub(slot.map_or(0, Slot::available))
+}
