@@ -40,6 +40,9 @@ use crate::thread::slow_path::Entered;
 /// below a level, the published bound stands for their credit.
 const COUNTED_MAX: usize = 64;
 
+/// Counts that a reader tries where other threads begin or end meanwhile.
+const COUNTS_MAX: usize = 4;
+
 /// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may count.
 const PASSED_FOR_SLOT: usize = 8;
 
@@ -53,7 +56,7 @@ pub(crate) struct LiveBounds {
     pub(crate) max: u64,
 }
 
-fn mover(block: &Block, index: SlotIndex) -> u64 {
+fn mover_of(block: &Block, index: SlotIndex) -> u64 {
     match index.number() {
         Some(number) => block.charger() << INDEX_BITS | u64::from(number),
         None => MOVERS,
@@ -77,37 +80,78 @@ fn parts(mover: u64) -> Option<(u32, SlotIndex)> {
 #[cold]
 #[inline(never)]
 pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
+    if !LOADS_FOR_FIGURES {
+        return;
+    }
     let first = first.filter(|_| counter.cover().is_none());
-    let me = first.map_or(MOVERS, |block| mover(block, counter.index));
+    let me = first.map_or(MOVERS, |block| mover_of(block, counter.index));
     for level in counter.path_to_root() {
         let word = &level.live.mover;
         // AcqRel, here and below: before this thread's walk changes usage. A thread that reads
         // usage and then finds itself the mover has not read what another one has added.
         let set = word.compare_exchange(NO_MOVER, me, Ordering::AcqRel, Ordering::Acquire);
-        if set.is_err_and(|now| now != me) {
-            word.swap(MOVERS, Ordering::AcqRel);
+        if let Err(now) = set
+            && now != me
+        {
+            end_mover(level, now);
         }
     }
+}
+
+/// From here on the level has several movers. It was `now` alone so far.
+fn end_mover(level: &Counter, now: u64) {
+    if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
+        level.live.known.record(most);
+    }
+    level.live.mover.swap(MOVERS, Ordering::AcqRel);
 }
 
 /// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
 pub(crate) fn leave(counter: &Counter) {
     let me = counter.live.mover.load(Ordering::Acquire);
-    let Some((number, index)) = parts(me).filter(|_| LOADS_FOR_FIGURES) else {
+    if !LOADS_FOR_FIGURES || parts(me).is_none() {
         return;
-    };
-    let registry = &counter.tree().registry;
-    if let Some(block) = registry.block(number) {
-        let slot = block.slot(index).filter(|slot| !slot.is_vacant());
-        record(counter, me, slot.map_or(0, Slot::least));
     }
     for level in counter.path_to_root() {
-        let word = &level.live.mover;
-        let _ = word.compare_exchange(me, NO_MOVER, Ordering::AcqRel, Ordering::Relaxed);
+        if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+            let word = &level.live.mover;
+            level.live.known.record(if stands { most } else { 0 });
+            let next = if stands { NO_MOVER } else { MOVERS };
+            let _ = word.compare_exchange(me, next, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 }
 
 // === One mover ===
+
+/// A level with one mover, as another thread sees it.
+struct Alone {
+    /// Live units were never more since the mover's last slow path.
+    most: u64,
+    /// They were as many: the mover was in no slow path meanwhile, and no credit was drained.
+    stands: bool,
+}
+
+/// `None`: it has another mover now, or none.
+fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
+    let tree = level.tree();
+    let (number, index) = parts(now)?;
+    let block = tree.registry.block(number)?;
+    let still = tree.seen_still();
+    let over = block.transit.seen_over();
+    let slot = block.slot(index).filter(|slot| !slot.is_vacant());
+    let least = slot.map_or(0, Slot::least);
+    let usage = level.usage();
+    // Acquire: after usage, see `note_mover`.
+    let is_alone = level.live.mover.load(Ordering::Acquire) == now;
+    let stands = over.is_some()
+        && still.is_some()
+        && block.transit.seen_over() == over
+        && tree.seen_still() == still;
+    // In the midst of a refill usage has units that are not in the slot yet.
+    let most = usage.saturating_add_signed(least.saturating_neg());
+    is_alone.then_some(Alone { most, stands })
+}
 
 /// Records what the levels had at most since this thread's last slow path here. The caller is about
 /// to move credit or usage, and has not begun.
@@ -125,14 +169,14 @@ fn settle_slow(counter: &Counter, block: &Block) {
 }
 
 /// [`settle`] for a caller that has read the least credit before it moved some.
-pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: u64) {
+pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: i64) {
     if LOADS_FOR_FIGURES {
-        record(counter, mover(block, counter.index), least);
+        record(counter, mover_of(block, counter.index), least);
         slot.inspect(|slot| slot.forget_least());
     }
 }
 
-fn record(counter: &Counter, me: u64, least: u64) {
+fn record(counter: &Counter, me: u64, least: i64) {
     let tree = counter.tree();
     let still = tree.seen_still();
     for level in counter.path_to_root() {
@@ -146,7 +190,8 @@ fn record(counter: &Counter, me: u64, least: u64) {
             continue;
         }
         if still.is_some() && tree.seen_still() == still {
-            live.known.record(usage.saturating_sub(least));
+            live.known
+                .record(usage.saturating_add_signed(least.saturating_neg()));
         } else {
             // Another thread drains the slot: usage and credit do not fit together.
             live.mover.swap(MOVERS, Ordering::AcqRel);
@@ -161,7 +206,7 @@ pub(crate) fn before_close(counter: &Counter) {
     }
     let now = counter.live.mover.load(Ordering::Acquire);
     local::with_block(|block| match block {
-        Some(block) if now == mover(block, counter.index) => settle(counter, block),
+        Some(block) if now == mover_of(block, counter.index) => settle(counter, block),
         _ if now == NO_MOVER || now == MOVERS => {}
         // The thread's next walk finds no stock, and does not settle.
         _ => note_mover(counter, None),
@@ -280,42 +325,44 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     let open = level.limits.open.load(Ordering::Acquire);
     // First the words of all slots, then usage, then the same words again. What stands in both
     // readings was so at the moment of the one between them.
-    let mut first: SmallVec<[_; COUNTED_MAX]> = SmallVec::new();
+    let mut first: SmallVec<[SeenSlot; COUNTED_MAX]> = SmallVec::new();
     for block in tree.registry.listed() {
-        let over = block.transit.seen_over();
-        for counter in counters {
+        for (number, counter) in counters.iter().enumerate() {
+            let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+            let Some(slot) = slot else { continue };
             if first.len() == most {
                 return None;
             }
-            first.push((
-                block.number(),
-                over,
-                block.slot(counter.index).map(Slot::filled),
-            ));
+            first.push(SeenSlot {
+                place: (block.number(), number),
+                over: block.transit.seen_over(),
+                filled: slot.filled(),
+            });
         }
     }
     let usage = level.usage();
     let mut credit: u64 = 0;
-    let mut earlier = first.into_iter();
+    // Both readings are in the order of the places.
+    let mut earlier = first.into_iter().peekable();
     for block in tree.registry.listed() {
         let is_own = own.is_some_and(|own| std::ptr::eq(own, block));
-        for counter in counters {
-            let (number, over, filled) = earlier.next()?;
-            if number != block.number() {
-                return None;
+        for (number, counter) in counters.iter().enumerate() {
+            let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+            let Some(slot) = slot else { continue };
+            let place = (block.number(), number);
+            while earlier.next_if(|seen| seen.place < place).is_some() {
+                // The block of a thread that has ended has left the list: it holds no credit, but
+                // may have held some.
+                credit += 2 * counter.batch();
             }
-            let Some(slot) = block.slot(counter.index) else {
-                continue;
-            };
-            credit += if slot.is_vacant() {
-                0
-            } else if is_own {
+            let since = earlier
+                .next_if(|seen| seen.place == place)
+                .filter(|seen| seen.over.is_some() && seen.over == block.transit.seen_over())
+                .and_then(|seen| slot.credit_since(seen.filled));
+            credit += if is_own {
                 slot.available()
             } else {
-                let since = filled.and_then(|filled| slot.credit_since(filled));
-                since
-                    .filter(|_| over.is_some() && block.transit.seen_over() == over)
-                    .unwrap_or(2 * counter.batch())
+                since.unwrap_or(2 * counter.batch())
             };
         }
     }
@@ -323,6 +370,14 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
         && tree.seen_still() == Some(still)
         && earlier.next().is_none();
     stands.then(|| usage.saturating_sub(credit))
+}
+
+/// A slot in the first reading of a count.
+struct SeenSlot {
+    /// The number of its block, and that of its counter in the count.
+    place: (u32, usize),
+    over: Option<u64>,
+    filled: u64,
 }
 
 // === Reading ===
@@ -349,44 +404,33 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     }
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
-    let Some((number, index)) = parts(me) else {
-        let now = if level.may_have_credit_below() {
-            count_below(level, &stocks, usize::MAX, path)
-        } else {
-            None
-        };
-        live.known.record(now.unwrap_or(0));
-        let min = live.known.ever();
-        return LiveBounds {
-            min,
-            max: level.peaks().ever().max(min),
-        };
-    };
-    let block = level.tree().registry.block(number);
-    let over = block.and_then(|block| block.transit.seen_over());
-    let slot = block
-        .and_then(|block| block.slot(index))
-        .filter(|slot| !slot.is_vacant());
-    let least = slot.map_or(0, Slot::least);
-    let usage = level.usage();
-    // After the least: an owner that has begun again has recorded what was before.
-    let known = live.known.ever();
-    let is_alone = live.mover.load(Ordering::Acquire) == me;
-    let stands = over.is_some() && block.and_then(|block| block.transit.seen_over()) == over;
-    if !is_alone {
-        return LiveBounds {
-            min: known,
-            max: level.peaks().ever().max(known),
-        };
-    }
-    let now = usage.saturating_sub(least);
-    if stands {
-        live.known.record(now);
-    }
-    // In the midst of a refill usage has units that are not in the slot yet.
-    LiveBounds {
-        min: if stands { known.max(now) } else { known },
-        max: known.max(now),
+    match look_at_mover(level, me) {
+        Some(Alone { most, stands: true }) => {
+            live.known.record(most);
+            // Read after the slot: an owner that has begun again has recorded what was before.
+            let min = live.known.ever();
+            LiveBounds { min, max: min }
+        }
+        Some(Alone { most, .. }) => {
+            let min = live.known.ever();
+            LiveBounds {
+                min,
+                max: most.max(min),
+            }
+        }
+        None => {
+            for _ in 0..COUNTS_MAX {
+                if let Some(now) = count_below(level, &stocks, usize::MAX, path) {
+                    live.known.record(now);
+                    break;
+                }
+            }
+            let min = live.known.ever();
+            LiveBounds {
+                min,
+                max: level.peaks().ever().max(min),
+            }
+        }
     }
 }
 
@@ -401,11 +445,11 @@ pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     }
     let Some(block) = path
         .own_block()
-        .filter(|block| mover(block, level.index) == me)
+        .filter(|block| mover_of(block, level.index) == me)
     else {
         // Of the least that another slot has noted nobody knows whether it was before the window.
         for level in level.path_to_root() {
-            level.live.mover.swap(MOVERS, Ordering::AcqRel);
+            end_mover(level, level.live.mover.load(Ordering::Acquire));
         }
         return 0;
     };

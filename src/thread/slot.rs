@@ -264,16 +264,16 @@ impl Slot {
 // === impl Slot: the figure of the least credit ===
 
 impl Slot {
-    /// The least credit since the owner has begun again, as of now: exact for the owner, and beside
-    /// it where the owner moves no credit and no drain is under way.
-    pub(crate) fn least(&self) -> u64 {
+    /// The least credit since the owner has begun again, less what was drained since: below zero
+    /// where a drain has taken more. Live units of the slot's counter were most at usage less this,
+    /// as both are now: a drain takes the same off either. Exact for the owner, and beside it where
+    /// the owner moves no credit; while no drain is under way.
+    pub(crate) fn least(&self) -> i64 {
         // Acquire: a put that has raised the word has noted the least before.
         let filled = self.filled.load(Ordering::Acquire);
         // Acquire: where the owner has begun again, its figures have what was before.
         let least = self.least.load(Ordering::Acquire).min(filled);
         credit(least, self.drained.load(Ordering::Acquire))
-            .max(0)
-            .cast_unsigned()
     }
 
     /// The owner begins again.
