@@ -251,7 +251,7 @@ impl Tree {
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
     fn take_out(&self, stocks: &mut Stocks, from: &[Kept], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
-        let _moving = self.begin_moving();
+        let _moving = self.moving.begin();
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {

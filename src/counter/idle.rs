@@ -10,12 +10,13 @@
 
 use std::mem;
 
+use crate::counter::central;
+use crate::counter::live_peak::{self, Least};
 use crate::counter::object::Object;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::Scope;
-use crate::counter::{central, live_peak};
 use crate::sync::Ordering;
 use crate::sync::lock::LockGuard;
 use crate::thread::directory::Header;
@@ -107,7 +108,7 @@ fn take_out<'a>(
         return 0;
     }
     let mut stocks = tree.lock(path);
-    let _moving = tree.begin_moving();
+    let _moving = tree.moving.begin();
     stocks.claims.clear();
     for IdleSlot {
         slot,
@@ -190,7 +191,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // counter. Its object may be released, and taken by another tree, until the thread holds
         // units of it.
         let _transit = block.transit.enter(ANY, true);
-        let least = slot.least();
+        let least = Least::of(tree, Some(slot));
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {

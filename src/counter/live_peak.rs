@@ -26,7 +26,7 @@
 use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Stocks;
+use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::peak::{MOVERS, NO_MOVER};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::{LOADS_FOR_FIGURES, Ordering};
@@ -137,7 +137,7 @@ fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
     let tree = level.tree();
     let (number, index) = parts(now)?;
     let block = tree.registry.block(number)?;
-    let still = tree.seen_still();
+    let still = tree.moving.seen_still();
     let over = block.transit.seen_over();
     let slot = block.slot(index).filter(|slot| !slot.is_vacant());
     let least = slot.map_or(0, Slot::least);
@@ -147,7 +147,7 @@ fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
     let stands = over.is_some()
         && still.is_some()
         && block.transit.seen_over() == over
-        && tree.seen_still() == still;
+        && tree.moving.seen_still() == still;
     // In the midst of a refill usage has units that are not in the slot yet.
     let most = usage.saturating_add_signed(least.saturating_neg());
     is_alone.then_some(Alone { most, stands })
@@ -165,20 +165,46 @@ pub(crate) fn settle(counter: &Counter, block: &Block) {
 #[inline(never)]
 fn settle_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
-    settle_with(counter, block, slot, slot.map_or(0, Slot::least));
+    settle_with(counter, block, slot, Least::of(counter.tree(), slot));
+}
+
+/// The least credit of this thread in a slot, and the drains until then.
+pub(crate) struct Least {
+    still: Option<u64>,
+    credit: i64,
+}
+
+impl Least {
+    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> Least {
+        if !LOADS_FOR_FIGURES {
+            return Least {
+                still: None,
+                credit: 0,
+            };
+        }
+        // The drains first: none that ends between the two reads is taken for an earlier one.
+        let still = tree.moving.seen_still();
+        let credit = slot.map_or(0, Slot::least);
+        Least { still, credit }
+    }
 }
 
 /// [`settle`] for a caller that has read the least credit before it moved some.
-pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: i64) {
+pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: Least) {
     if LOADS_FOR_FIGURES {
-        record(counter, mover_of(block, counter.index), least);
+        let me = mover_of(block, counter.index);
+        let Least { still, credit } = least;
+        record(counter, me, credit, || {
+            let now = || counter.tree().moving.seen_still();
+            slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
+        });
         slot.inspect(|slot| slot.forget_least());
     }
 }
 
-fn record(counter: &Counter, me: u64, least: i64) {
-    let tree = counter.tree();
-    let still = tree.seen_still();
+/// Records usage without the least credit at each level that the mover moves alone. The two
+/// belong together where no drain of the slot is under way, says `stands`.
+fn record(counter: &Counter, me: u64, least: i64, stands: impl Fn() -> bool) {
     for level in counter.path_to_root() {
         let live = &level.live;
         if live.mover.load(Ordering::Relaxed) != me {
@@ -189,11 +215,11 @@ fn record(counter: &Counter, me: u64, least: i64) {
         if live.mover.load(Ordering::Acquire) != me {
             continue;
         }
-        if still.is_some() && tree.seen_still() == still {
+        if stands() {
             live.known
                 .record(usage.saturating_add_signed(least.saturating_neg()));
         } else {
-            // Another thread drains the slot: usage and credit do not fit together.
+            // Another thread drains the slot, so that usage and credit do not fit together.
             live.mover.swap(MOVERS, Ordering::AcqRel);
         }
     }
@@ -321,7 +347,8 @@ fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) ->
 fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<u64> {
     let tree = level.tree();
     let own = path.block();
-    let still = tree.seen_still()?;
+    let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
+    let still = seen_still()?;
     let open = level.limits.open.load(Ordering::Acquire);
     // First the words of all slots, then usage, then the same words again. What stands in both
     // readings was so at the moment of the one between them.
@@ -367,7 +394,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
         }
     }
     let stands = level.limits.open.load(Ordering::Acquire) == open
-        && tree.seen_still() == Some(still)
+        && seen_still() == Some(still)
         && earlier.next().is_none();
     stands.then(|| usage.saturating_sub(credit))
 }
@@ -378,6 +405,28 @@ struct SeenSlot {
     place: (u32, usize),
     over: Option<u64>,
     filled: u64,
+}
+
+/// Has the slots below a level note their least credit anew, so that the next count sees what was
+/// put before it: at the price of one barrier. The caller holds the tree's lock.
+fn note_anew(level: &Counter, stocks: &Stocks) {
+    let tree = level.tree();
+    let noting = tree.noting.begin();
+    let counters = stocks
+        .all_open()
+        .filter(|counter| counter.is_within(level))
+        // A mover alone needs what its slot has noted.
+        .filter(|counter| counter.live.mover.load(Ordering::Acquire) == MOVERS);
+    for counter in counters {
+        let blocks = tree.registry.listed();
+        blocks
+            .filter_map(|block| block.slot(counter.index))
+            .for_each(Slot::begin_again);
+    }
+    if tree.barrier.heavy().is_err() {
+        // Slots look as if they had noted anew and may not have: no count goes by them any more.
+        std::mem::forget(noting);
+    }
 }
 
 // === Reading ===
@@ -419,6 +468,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
             }
         }
         None => {
+            note_anew(level, &stocks);
             for _ in 0..COUNTS_MAX {
                 if let Some(now) = count_below(level, &stocks, usize::MAX, path) {
                     live.known.record(now);

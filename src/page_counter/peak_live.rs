@@ -81,6 +81,7 @@ impl<K> PageCounter<K> {
     /// visit more than 64 slots, the published bound as the credit.
     ///
     /// The call takes the tree's lock where credit lies below, and then visits each slot there.
+    /// Where there are several movers it also takes a barrier of the system, some microseconds.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -15,12 +15,12 @@
 //! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller
 //! decides what to do on a miss.
 //!
-//! A third word is a figure, for the peak of what is live: the least that `filled` was. Credit is
-//! least right before a put, so a put compares, and no other step does.
+//! Two more words are figures, for the peak of what is live: the least that `filled` was, and since
+//! when. Credit is least right before a put, so a put compares, and no other step does.
 
 use crate::sync::barrier::light_side;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, LOADS_FOR_FIGURES, Ordering};
 
 /// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
@@ -36,8 +36,11 @@ pub(crate) struct Slot {
     filled: AtomicU64,
     /// Holder of the tree's lock only.
     drained: AtomicU64,
-    /// The least `filled` that a put has found since the owner has begun again. Owner only.
+    /// The least `filled` that a put has found since the owner has begun again. Owner only, but for
+    /// [`begin_again`](Slot::begin_again).
     least: StatU64,
+    /// What `drained` was then. Owner only.
+    drained_then: StatU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,7 @@ impl Slot {
             filled: AtomicU64::new(0),
             drained: AtomicU64::new(VACANT),
             least: StatU64::new(NOTHING_NOTED),
+            drained_then: StatU64::new(VACANT),
         }
     }
 
@@ -276,10 +280,31 @@ impl Slot {
         credit(least, self.drained.load(Ordering::Acquire))
     }
 
+    /// No drain has claimed any of the credit since the owner has begun again. Owner only.
+    pub(crate) fn is_undrained(&self) -> bool {
+        self.drained.load(Ordering::Acquire) == self.drained_then.load(Ordering::Relaxed)
+    }
+
     /// The owner begins again.
     pub(crate) fn forget_least(&self) {
+        if !LOADS_FOR_FIGURES {
+            return;
+        }
+        self.drained_then
+            .store(self.drained.load(Ordering::Acquire), Ordering::Relaxed);
         // Release: after the figures of its counter have the least.
         self.least.store(NOTHING_NOTED, Ordering::Release);
+    }
+
+    /// [`forget_least`](Self::forget_least) by another thread, for
+    /// [`credit_since`](Self::credit_since) alone. It holds after a heavy barrier: a put that has
+    /// compared before it has raised `filled` by then.
+    pub(crate) fn begin_again(&self) {
+        let noted = self.least.load(Ordering::Relaxed);
+        // An exchange: what the owner notes meanwhile stays.
+        let _ =
+            self.least
+                .compare_exchange(noted, NOTHING_NOTED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The credit that the slot had at each moment since `filled` was read from it, where the owner

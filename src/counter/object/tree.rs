@@ -46,16 +46,37 @@ pub(crate) struct Tree {
     pub(crate) live_windows: Lock<Windows>,
     /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
     /// together.
-    moving: AtomicU64,
+    pub(crate) moving: Moves,
+    /// The same while it has slots note their least credit anew.
+    pub(crate) noting: Moves,
 }
 
-/// The holder of a tree's lock moves credit out of slots, until the value is dropped.
+/// The number of times that the holder of a tree's lock has begun something and has ended it, for
+/// figures.
+#[derive(Default)]
+pub(crate) struct Moves(AtomicU64);
+
+/// What it has begun, until the value is dropped.
 #[must_use]
 pub(crate) struct Moving<'a>(&'a AtomicU64);
 
+impl Moves {
+    pub(crate) fn begin(&self) -> Moving<'_> {
+        // AcqRel: before the first step; pairs with `seen_still`.
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Moving(&self.0)
+    }
+
+    /// The number where nothing is under way: two reads that return the same had nothing between
+    /// them.
+    pub(crate) fn seen_still(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|moves| moves.is_multiple_of(2))
+    }
+}
+
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        // AcqRel: usage is what is left; pairs with `Tree::seen_still`.
+        // AcqRel: after the last step; pairs with `seen_still`.
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -92,7 +113,8 @@ impl Tree {
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
             live_windows: Lock::new(Rank::Bookkeeping, Windows::default()),
-            moving: AtomicU64::new(0),
+            moving: Moves::default(),
+            noting: Moves::default(),
         })
     }
 
@@ -114,19 +136,6 @@ impl Tree {
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, Stocks>> {
         self.stocks.try_lock()
-    }
-
-    /// The holder of the lock moves credit out of slots.
-    pub(crate) fn begin_moving(&self) -> Moving<'_> {
-        // AcqRel: before the first claim; pairs with `seen_still`.
-        self.moving.fetch_add(1, Ordering::AcqRel);
-        Moving(&self.moving)
-    }
-
-    /// The number of the moves so far, where none is under way, for a figure: two reads that return
-    /// the same had none between them.
-    pub(crate) fn seen_still(&self) -> Option<u64> {
-        Some(self.moving.load(Ordering::Acquire)).filter(|moves| moves.is_multiple_of(2))
     }
 
     /// Audited live charge of one counter, over all threads.
