@@ -4,7 +4,6 @@
 //! levels is in `walk`.
 
 use crate::counter::object::Counter;
-use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
@@ -328,10 +327,6 @@ impl Counter {
             is_above: above > 0,
             is_seen,
         }
-    }
-
-    pub(crate) fn peaks(&self) -> &Peaks {
-        &self.usage.peaks
     }
 }
 

@@ -29,7 +29,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::peak::{MOVERS, NO_MOVER};
 use crate::counter::slow_path::SlowPath;
-use crate::sync::{LOADS_FOR_FIGURES, Ordering};
+use crate::sync::{LOADS_FOR_FIGURES, Ordering, fence};
 use crate::thread::block::Block;
 use crate::thread::directory::SlotIndex;
 use crate::thread::local;
@@ -87,9 +87,9 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
     let me = first.map_or(MOVERS, |block| mover_of(block, counter.index));
     for level in counter.path_to_root() {
         let word = &level.live.mover;
-        // AcqRel, here and below: before this thread's walk changes usage. A thread that reads
-        // usage and then finds itself the mover has not read what another one has added.
-        let set = word.compare_exchange(NO_MOVER, me, Ordering::AcqRel, Ordering::Acquire);
+        // Before this thread's walk changes usage, by an exchange that releases. A thread that
+        // reads usage and then finds itself the mover has not read what another one has added.
+        let set = word.compare_exchange(NO_MOVER, me, Ordering::Relaxed, Ordering::Relaxed);
         if let Err(now) = set
             && now != me
         {
@@ -103,12 +103,12 @@ fn end_mover(level: &Counter, now: u64) {
     if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
         level.live.known.record(most);
     }
-    level.live.mover.swap(MOVERS, Ordering::AcqRel);
+    level.live.mover.store(MOVERS, Ordering::Relaxed);
 }
 
 /// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
 pub(crate) fn leave(counter: &Counter) {
-    let me = counter.live.mover.load(Ordering::Acquire);
+    let me = counter.live.mover.load(Ordering::Relaxed);
     if !LOADS_FOR_FIGURES || parts(me).is_none() {
         return;
     }
@@ -117,7 +117,9 @@ pub(crate) fn leave(counter: &Counter) {
             let word = &level.live.mover;
             level.live.known.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
-            let _ = word.compare_exchange(me, next, Ordering::AcqRel, Ordering::Relaxed);
+            // No edge: for a figure alone. Who finds no mover finds what the last one had.
+            fence(Ordering::Release);
+            let _ = word.compare_exchange(me, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -142,8 +144,8 @@ fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
     let slot = block.slot(index).filter(|slot| !slot.is_vacant());
     let least = slot.map_or(0, Slot::least);
     let usage = level.usage();
-    // Acquire: after usage, see `note_mover`.
-    let is_alone = level.live.mover.load(Ordering::Acquire) == now;
+    // After usage, see `note_mover`.
+    let is_alone = level.live.mover.load(Ordering::Relaxed) == now;
     let stands = over.is_some()
         && still.is_some()
         && block.transit.seen_over() == over
@@ -211,8 +213,8 @@ fn record(counter: &Counter, me: u64, least: i64, stands: impl Fn() -> bool) {
             continue;
         }
         let usage = level.usage();
-        // Acquire: after usage, see `note_mover`.
-        if live.mover.load(Ordering::Acquire) != me {
+        // After usage, see `note_mover`.
+        if live.mover.load(Ordering::Relaxed) != me {
             continue;
         }
         if stands() {
@@ -220,7 +222,7 @@ fn record(counter: &Counter, me: u64, least: i64, stands: impl Fn() -> bool) {
                 .record(usage.saturating_add_signed(least.saturating_neg()));
         } else {
             // Another thread drains the slot, so that usage and credit do not fit together.
-            live.mover.swap(MOVERS, Ordering::AcqRel);
+            live.mover.store(MOVERS, Ordering::Relaxed);
         }
     }
 }
@@ -230,7 +232,7 @@ pub(crate) fn before_close(counter: &Counter) {
     if !LOADS_FOR_FIGURES {
         return;
     }
-    let now = counter.live.mover.load(Ordering::Acquire);
+    let now = counter.live.mover.load(Ordering::Relaxed);
     local::with_block(|block| match block {
         Some(block) if now == mover_of(block, counter.index) => settle(counter, block),
         _ if now == NO_MOVER || now == MOVERS => {}
@@ -310,7 +312,7 @@ pub(crate) fn count_due(counter: &Counter, path: &Entered) {
 fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
     level.live.is_due.store(false, Ordering::Relaxed);
     // Its own stock is all that is open below: then this thread need not know of others.
-    let alone = level.limits.open.load(Ordering::Acquire) as u32 == 1 && counter.is_open();
+    let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
     let counted = if alone {
         count(level, &[counter], COUNTED_MAX, path)
     } else if let Some(stocks) = counter.tree().try_lock() {
@@ -328,7 +330,7 @@ fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
 /// [`count`] for all stocks below the level, where there are no more than so many slots, and no
 /// central stock.
 fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<u64> {
-    let open = level.limits.open.load(Ordering::Acquire) as u32 as usize;
+    let open = level.limits.open.load(Ordering::Relaxed) as u32 as usize;
     if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
         return None;
     }
@@ -349,7 +351,12 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     let own = path.block();
     let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
     let still = seen_still()?;
-    let open = level.limits.open.load(Ordering::Acquire);
+    // Relaxed, here and below: usage is read between the two, and whoever has credit there has
+    // counted its stock before.
+    let open = level.limits.open.load(Ordering::Relaxed);
+    if open as u32 as usize != counters.len() {
+        return None;
+    }
     // First the words of all slots, then usage, then the same words again. What stands in both
     // readings was so at the moment of the one between them.
     let mut first: SmallVec<[SeenSlot; COUNTED_MAX]> = SmallVec::new();
@@ -393,7 +400,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
             };
         }
     }
-    let stands = level.limits.open.load(Ordering::Acquire) == open
+    let stands = level.limits.open.load(Ordering::Relaxed) == open
         && seen_still() == Some(still)
         && earlier.next().is_none();
     stands.then(|| usage.saturating_sub(credit))
@@ -416,7 +423,7 @@ fn note_anew(level: &Counter, stocks: &Stocks) {
         .all_open()
         .filter(|counter| counter.is_within(level))
         // A mover alone needs what its slot has noted.
-        .filter(|counter| counter.live.mover.load(Ordering::Acquire) == MOVERS);
+        .filter(|counter| counter.live.mover.load(Ordering::Relaxed) == MOVERS);
     for counter in counters {
         let blocks = tree.registry.listed();
         blocks
@@ -434,7 +441,7 @@ fn note_anew(level: &Counter, stocks: &Stocks) {
 /// No other thread or counter has moved units of the level beside one: where [`read`] then has one
 /// number, so has a window.
 pub(crate) fn has_one_mover(level: &Counter) -> bool {
-    level.live.mover.load(Ordering::Acquire) != MOVERS
+    level.live.mover.load(Ordering::Relaxed) != MOVERS
 }
 
 /// The bounds as they are now.
@@ -445,7 +452,9 @@ pub(crate) fn read(level: &Counter) -> LiveBounds {
 
 fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     let live = &level.live;
-    let me = live.mover.load(Ordering::Acquire);
+    let me = live.mover.load(Ordering::Relaxed);
+    // No edge: for a figure alone, as in `leave`.
+    fence(Ordering::Acquire);
     let is_known = me == NO_MOVER || (me != MOVERS && !level.may_have_credit_below());
     if is_known {
         let min = live.known.ever();
@@ -489,7 +498,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
 pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     let _ = read_in(level, path);
     let word = &level.live.mover;
-    let me = word.load(Ordering::Acquire);
+    let me = word.load(Ordering::Relaxed);
     if parts(me).is_none() {
         return 0;
     }
@@ -499,7 +508,7 @@ pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     else {
         // Of the least that another slot has noted nobody knows whether it was before the window.
         for level in level.path_to_root() {
-            end_mover(level, level.live.mover.load(Ordering::Acquire));
+            end_mover(level, level.live.mover.load(Ordering::Relaxed));
         }
         return 0;
     };

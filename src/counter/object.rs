@@ -832,6 +832,12 @@ impl Object {
             .cast_unsigned()
     }
 
+    /// Peaks of usage.
+    #[inline]
+    pub(crate) fn peaks(&self) -> &Peaks {
+        &self.usage.peaks
+    }
+
     /// Units above max: no charge puts them there but a forced one, or a max that was set below
     /// usage.
     pub(crate) fn forced(&self) -> u64 {

@@ -20,7 +20,7 @@
 
 use crate::sync::barrier::light_side;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicU64, LOADS_FOR_FIGURES, Ordering};
+use crate::sync::{AtomicU64, LOADS_FOR_FIGURES, Ordering, fence};
 
 /// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
@@ -273,15 +273,24 @@ impl Slot {
     /// as both are now: a drain takes the same off either. Exact for the owner, and beside it where
     /// the owner moves no credit; while no drain is under way.
     pub(crate) fn least(&self) -> i64 {
-        // Acquire: a put that has raised the word has noted the least before.
+        // Acquire (E3): a put that has raised the word has noted the least before.
         let filled = self.filled.load(Ordering::Acquire);
-        // Acquire: where the owner has begun again, its figures have what was before.
-        let least = self.least.load(Ordering::Acquire).min(filled);
+        let least = self.noted().min(filled);
+        // Acquire (E2): as in `consume_unless`.
         credit(least, self.drained.load(Ordering::Acquire))
+    }
+
+    fn noted(&self) -> u64 {
+        let noted = self.least.load(Ordering::Relaxed);
+        // No edge: for a figure alone. A reader that finds that the owner has begun again finds
+        // what it has recorded before, and its transit.
+        fence(Ordering::Acquire);
+        noted
     }
 
     /// No drain has claimed any of the credit since the owner has begun again. Owner only.
     pub(crate) fn is_undrained(&self) -> bool {
+        // Acquire (E2): as in `consume_unless`.
         self.drained.load(Ordering::Acquire) == self.drained_then.load(Ordering::Relaxed)
     }
 
@@ -290,15 +299,17 @@ impl Slot {
         if !LOADS_FOR_FIGURES {
             return;
         }
-        self.drained_then
-            .store(self.drained.load(Ordering::Acquire), Ordering::Relaxed);
-        // Release: after the figures of its counter have the least.
-        self.least.store(NOTHING_NOTED, Ordering::Release);
+        // Acquire (E2): as in `consume_unless`.
+        let drained = self.drained.load(Ordering::Acquire);
+        self.drained_then.store(drained, Ordering::Relaxed);
+        // No edge: for a figure alone, as in `noted`.
+        fence(Ordering::Release);
+        self.least.store(NOTHING_NOTED, Ordering::Relaxed);
     }
 
-    /// [`forget_least`](Self::forget_least) by another thread, for
-    /// [`credit_since`](Self::credit_since) alone. It holds after a heavy barrier: a put that has
-    /// compared before it has raised `filled` by then.
+    /// Has the next put note what it finds, for [`credit_since`](Self::credit_since) alone. Not by
+    /// the owner, and it holds after a heavy barrier: a put that has compared before has raised
+    /// `filled` by then, unless its thread was stopped between the two.
     pub(crate) fn begin_again(&self) {
         let noted = self.least.load(Ordering::Relaxed);
         // An exchange: what the owner notes meanwhile stays.
@@ -312,9 +323,10 @@ impl Slot {
     ///
     /// It had less than it has ever noted then, and each put would have noted that.
     pub(crate) fn credit_since(&self, filled: u64) -> Option<u64> {
-        // Acquire: as in `least`.
+        // Acquire (E3): as in `least`.
         let now = self.filled.load(Ordering::Acquire);
-        let has_put = now > filled || self.least.load(Ordering::Acquire) <= filled;
+        let has_put = now > filled || self.noted() <= filled;
+        // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         (!has_put).then(|| credit(filled, drained).max(0).cast_unsigned())
     }

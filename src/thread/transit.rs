@@ -82,7 +82,7 @@ impl Transit {
     /// The word where no transit is under way, for a figure: two reads that return the same had none
     /// between them.
     pub(crate) fn seen_over(&self) -> Option<u64> {
-        // Acquire: a reader that sees what a transit has changed sees this word changed.
+        // Acquire (E6): as in `wait`.
         Some(self.0.load(Ordering::Acquire)).filter(|&word| is_over(word))
     }
 

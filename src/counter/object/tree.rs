@@ -19,7 +19,9 @@ use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
-use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
+use crate::sync::{
+    Arc, CachePadded, LOADS_FOR_FIGURES, NameHasher, Ordering, SHARDS, Shared, fence,
+};
 use crate::thread::local::is_in_transit;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
@@ -62,22 +64,28 @@ pub(crate) struct Moving<'a>(&'a AtomicU64);
 
 impl Moves {
     pub(crate) fn begin(&self) -> Moving<'_> {
-        // AcqRel: before the first step; pairs with `seen_still`.
-        self.0.fetch_add(1, Ordering::AcqRel);
+        // Before the first claim, whose Release stores show this to a thread that has read one.
+        self.0.fetch_add(1, Ordering::Relaxed);
         Moving(&self.0)
     }
 
     /// The number where nothing is under way: two reads that return the same had nothing between
     /// them.
     pub(crate) fn seen_still(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Acquire)).filter(|moves| moves.is_multiple_of(2))
+        let moves = self.0.load(Ordering::Relaxed);
+        // No edge: for a figure alone. What is read after this is what the moves so far have left.
+        fence(Ordering::Acquire);
+        Some(moves).filter(|moves| moves.is_multiple_of(2))
     }
 }
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        // AcqRel: after the last step; pairs with `seen_still`.
-        self.0.fetch_add(1, Ordering::AcqRel);
+        if LOADS_FOR_FIGURES {
+            // No edge: for a figure alone, as in `seen_still`.
+            fence(Ordering::Release);
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
