@@ -29,7 +29,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::peak::{MOVERS, NO_MOVER};
 use crate::counter::slow_path::SlowPath;
-use crate::sync::{LOADS_FOR_FIGURES, Ordering, fence};
+use crate::sync::{LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored};
 use crate::thread::block::Block;
 use crate::thread::directory::SlotIndex;
 use crate::thread::local;
@@ -50,10 +50,12 @@ const PASSED_FOR_SLOT: usize = 8;
 const INDEX_BITS: u32 = 28;
 
 /// The two bounds on the peak of live units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveBounds {
     pub(crate) min: u64,
     pub(crate) max: u64,
+    /// Live units at one moment of the call, at least.
+    now: u64,
 }
 
 fn mover_of(block: &Block, index: SlotIndex) -> u64 {
@@ -117,8 +119,8 @@ pub(crate) fn leave(counter: &Counter) {
             let word = &level.live.mover;
             level.live.known.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
-            // No edge: for a figure alone. Who finds no mover finds what the last one had.
-            fence(Ordering::Release);
+            // Who finds no mover finds what the last one had.
+            figures_were_stored();
             let _ = word.compare_exchange(me, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -453,59 +455,49 @@ pub(crate) fn read(level: &Counter) -> LiveBounds {
 fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     let live = &level.live;
     let me = live.mover.load(Ordering::Relaxed);
-    // No edge: for a figure alone, as in `leave`.
-    fence(Ordering::Acquire);
-    let is_known = me == NO_MOVER || (me != MOVERS && !level.may_have_credit_below());
-    if is_known {
+    figures_were_loaded();
+    if me != MOVERS && (me == NO_MOVER || !level.may_have_credit_below()) {
         let min = live.known.ever();
-        return LiveBounds { min, max: min };
+        let now = level.usage().min(min);
+        return LiveBounds { min, max: min, now };
     }
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
-    match look_at_mover(level, me) {
-        Some(Alone { most, stands: true }) => {
+    if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+        if stands {
             live.known.record(most);
-            // Read after the slot: an owner that has begun again has recorded what was before.
-            let min = live.known.ever();
-            LiveBounds { min, max: min }
         }
-        Some(Alone { most, .. }) => {
-            let min = live.known.ever();
-            LiveBounds {
-                min,
-                max: most.max(min),
-            }
-        }
-        None => {
-            note_anew(level, &stocks);
-            for _ in 0..COUNTS_MAX {
-                if let Some(now) = count_below(level, &stocks, usize::MAX, path) {
-                    live.known.record(now);
-                    break;
-                }
-            }
-            let min = live.known.ever();
-            LiveBounds {
-                min,
-                max: level.peaks().ever().max(min),
-            }
-        }
+        // Read after the slot: an owner that has begun again has recorded what was before.
+        let min = live.known.ever();
+        let max = if stands { min } else { most.max(min) };
+        return LiveBounds { min, max, now: 0 };
+    }
+    let now = if level.may_have_credit_below() {
+        note_anew(level, &stocks);
+        let count = || count_below(level, &stocks, usize::MAX, path);
+        (0..COUNTS_MAX).find_map(|_| count()).unwrap_or(0)
+    } else {
+        level.without_bound(level.usage())
+    };
+    live.known.record(now);
+    let min = live.known.ever();
+    LiveBounds {
+        min,
+        max: level.peaks().ever().max(min),
+        now,
     }
 }
 
-/// Readies the figures for a window that starts now. Returns the live units that it starts from, at
-/// least: known of one moment of the call.
+/// Readies the figures for a window that starts now. Returns the live units that it starts from:
+/// those of one moment of the call, at least.
 pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
-    let _ = read_in(level, path);
-    let word = &level.live.mover;
-    let me = word.load(Ordering::Relaxed);
+    let LiveBounds { now, .. } = read_in(level, path);
+    let me = level.live.mover.load(Ordering::Relaxed);
     if parts(me).is_none() {
-        return 0;
+        return now;
     }
-    let Some(block) = path
-        .own_block()
-        .filter(|block| mover_of(block, level.index) == me)
-    else {
+    let own = path.own_block();
+    let Some(block) = own.filter(|block| mover_of(block, level.index) == me) else {
         // Of the least that another slot has noted nobody knows whether it was before the window.
         for level in level.path_to_root() {
             end_mover(level, level.live.mover.load(Ordering::Relaxed));

@@ -39,7 +39,7 @@ pub struct PeakLive {
 }
 
 impl PeakLive {
-    fn new(LiveBounds { min, max }: LiveBounds) -> PeakLive {
+    fn new(LiveBounds { min, max, .. }: LiveBounds) -> PeakLive {
         PeakLive { min, max }
     }
 

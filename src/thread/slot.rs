@@ -20,7 +20,9 @@
 
 use crate::sync::barrier::light_side;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicU64, LOADS_FOR_FIGURES, Ordering, fence};
+use crate::sync::{
+    AtomicU64, LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored,
+};
 
 /// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
@@ -282,9 +284,9 @@ impl Slot {
 
     fn noted(&self) -> u64 {
         let noted = self.least.load(Ordering::Relaxed);
-        // No edge: for a figure alone. A reader that finds that the owner has begun again finds
-        // what it has recorded before, and its transit.
-        fence(Ordering::Acquire);
+        // A reader that finds that the owner has begun again finds what it has recorded before, and
+        // its transit.
+        figures_were_loaded();
         noted
     }
 
@@ -302,8 +304,7 @@ impl Slot {
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         self.drained_then.store(drained, Ordering::Relaxed);
-        // No edge: for a figure alone, as in `noted`.
-        fence(Ordering::Release);
+        figures_were_stored();
         self.least.store(NOTHING_NOTED, Ordering::Relaxed);
     }
 

@@ -20,7 +20,8 @@ use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{
-    Arc, CachePadded, LOADS_FOR_FIGURES, NameHasher, Ordering, SHARDS, Shared, fence,
+    Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared, figures_were_loaded,
+    figures_were_stored,
 };
 use crate::thread::local::is_in_transit;
 use crate::thread::registry::{Registrar, registry};
@@ -73,18 +74,15 @@ impl Moves {
     /// them.
     pub(crate) fn seen_still(&self) -> Option<u64> {
         let moves = self.0.load(Ordering::Relaxed);
-        // No edge: for a figure alone. What is read after this is what the moves so far have left.
-        fence(Ordering::Acquire);
+        // What is read after this is what the moves so far have left.
+        figures_were_loaded();
         Some(moves).filter(|moves| moves.is_multiple_of(2))
     }
 }
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        if LOADS_FOR_FIGURES {
-            // No edge: for a figure alone, as in `seen_still`.
-            fence(Ordering::Release);
-        }
+        figures_were_stored();
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
