@@ -166,6 +166,16 @@ pub(crate) fn settle(counter: &Counter, block: &Block) {
     }
 }
 
+/// [`settle`] before a charge, after which live units are more: only where they have been less than
+/// their most since the last slow path, so that a put has noted that.
+#[inline(always)]
+pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
+    let has_noted = || block.slot(counter.index).is_some_and(Slot::has_noted);
+    if LOADS_FOR_FIGURES && has_noted() {
+        settle(counter, block);
+    }
+}
+
 #[inline(never)]
 fn settle_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
@@ -196,12 +206,18 @@ impl Least {
 /// [`settle`] for a caller that has read the least credit before it moved some.
 pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: Least) {
     if LOADS_FOR_FIGURES {
-        let me = mover_of(block, counter.index);
         let Least { still, credit } = least;
-        record(counter, me, credit, || {
+        let stands = || {
             let now = || counter.tree().moving.seen_still();
             slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
-        });
+        };
+        // Levels above with the same mover have the same usage, and have recorded as much.
+        let most = counter
+            .usage()
+            .saturating_add_signed(credit.saturating_neg());
+        if counter.live.known.rises(most) || !stands() {
+            record(counter, mover_of(block, counter.index), credit, stands);
+        }
         slot.inspect(|slot| slot.forget_least());
     }
 }

@@ -151,6 +151,8 @@ impl Slot {
         // Relaxed: a first look, there is another below.
         let most = capacity.load(Ordering::Relaxed);
         let filled = self.filled.load(Ordering::Relaxed);
+        // Before the test, which needs no copy of the word then. A slow path finds the same.
+        self.note_least(filled);
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units
@@ -158,7 +160,6 @@ impl Slot {
         if n.wrapping_sub(1) >= most || filled.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
-        self.note_least(filled);
         self.raise(n, fenced);
         // Acquire (E3): another capacity was stored under the lock of a drain, behind which the
         // owner must leave no credit. A smaller capacity would not hold what the owner has put.
@@ -178,6 +179,7 @@ impl Slot {
         // Relaxed and Acquire (E2): as in `put`.
         let most = capacity.load(Ordering::Relaxed);
         let filled = self.filled.load(Ordering::Relaxed);
+        self.note_least(filled);
         if filled
             .wrapping_sub(self.drained.load(Ordering::Acquire))
             .wrapping_add(n)
@@ -185,7 +187,6 @@ impl Slot {
         {
             return Put::Full;
         }
-        self.note_least(filled);
         self.raise(n, false);
         // Acquire (E3): as in `put`.
         if capacity.load(Ordering::Acquire) == most {
@@ -288,6 +289,12 @@ impl Slot {
         // its transit.
         figures_were_loaded();
         noted
+    }
+
+    /// A put has come since the owner has begun again.
+    #[inline(always)]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.least.load(Ordering::Relaxed) != NOTHING_NOTED
     }
 
     /// No drain has claimed any of the credit since the owner has begun again. Owner only.
