@@ -69,7 +69,7 @@
 //! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
 //! | have a tree in a file | [`GroupSpec`], [`ApplyOptions`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`CheckpointFuture`]) |
-//! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
+//! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds; [`Gauge`] for memory that is reported |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`CounterKey`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`] ([`ChargeErrorKind`]), [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`ReclaimPriority`], [`ReclaimPromise`]; [`OomPolicy`] ([`OomOrder`], [`OomCandidate`]), [`CancelInfo`] |
@@ -272,7 +272,7 @@ pub use state::reclaimer::{
     Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimPriority, ReclaimPromise,
 };
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
-pub use values::{Charged, ChargedVec, Weigh};
+pub use values::{Charged, ChargedVec, Gauge, Weigh};
 
 #[cfg(feature = "derive")]
 pub use memcg_derive::Weigh;
@@ -296,7 +296,7 @@ pub mod figures {
         CounterRow, Events, GroupChange, GroupPressure, Ledger, PressureShare, Snapshot,
         SnapshotRow, SpecChanges,
     };
-    pub use crate::page_counter::{PeakWindow, TreeCounts};
+    pub use crate::page_counter::{PeakLive, PeakLiveWindow, PeakWindow, TreeCounts};
     pub use crate::reclaim::report::ReclaimReport;
     pub use crate::stat::{StatItem, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
@@ -350,7 +350,8 @@ unwind_safe!(
     GroupCounter,
     PageCounter,
     CounterConfig,
-    figures::PeakWindow
+    figures::PeakWindow,
+    figures::PeakLiveWindow
 );
 unwind_safe!(
     ChargeFuture,

@@ -12,7 +12,7 @@ use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
-use crate::counter::{counted, cover, look, stocks, uncharge};
+use crate::counter::{counted, cover, live_peak, look, stocks, uncharge};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
@@ -136,6 +136,9 @@ impl Counter {
             return charged;
         }
         let path = SlowPath::enter();
+        if path.own_block().is_none() {
+            live_peak::note_mover(self, None);
+        }
         let walked = walk::walk(self, charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
         if walked.is_ok_and(|walked| walked.above_max.is_some())
@@ -328,6 +331,7 @@ impl Counter {
         let Some(outermost) = path.outermost() else {
             return;
         };
+        live_peak::count_due(self, path);
         if walked.above_max.is_some() {
             at_limit::close_crossed(self, outermost);
         }
@@ -359,10 +363,12 @@ impl Counter {
             })
         };
         let Some(block) = block else {
+            live_peak::note_mover(self, None);
             return exactly(false, false);
         };
         // Mutation: e5-capacity-read-before-transit
         let (_transit, first) = self.begin_transit(block);
+        live_peak::settle_noted(self, block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
         // this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
@@ -419,9 +425,13 @@ impl Counter {
                         .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
                         .is_err())
             {
+                // Before the mark, with which a third thread passes this by.
+                live_peak::note_mover(self, None);
                 // SeqCst (E14): as above.
                 // Mutation: e14-second-charger-not-marked
                 self.charger.swap(SHARED, Ordering::SeqCst);
+            } else if marks {
+                live_peak::note_mover(self, Some(block));
             }
             fence_after_exchange();
         }
@@ -441,6 +451,9 @@ impl Counter {
             Put::Full => surplus,
             Put::Closed => slot.take_back(u64::MAX, fenced),
         };
+        // The put has noted the credit before the surplus, which never was the credit beside the
+        // usage of now.
+        slot.forget_least();
         if back > 0 {
             self.uncharge_levels(back);
         }
@@ -475,6 +488,10 @@ impl Counter {
         step: impl FnOnce(Option<&Block>) -> T,
     ) -> T {
         let _transit = block.map(|block| self.begin_transit(block));
+        match block {
+            Some(block) => live_peak::settle(self, block),
+            None => live_peak::note_mover(self, None),
+        }
         step(block)
     }
 

@@ -7,11 +7,11 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35
 //! (opening/offline), E36 (closing/release).
 
-use crate::counter::central;
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, Kept, OPENED, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
+use crate::counter::{central, live_peak};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
@@ -205,6 +205,7 @@ impl Tree {
             return Ok(());
         }
         for stock in &closing {
+            live_peak::before_close(stock);
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait
             // for reads zero.
             // Mutation: e3-drain-before-switch
@@ -215,6 +216,7 @@ impl Tree {
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
+                live_peak::has_closed(&stock);
                 self.uncount(stocks, &stock);
             } else if stock.is_queued() {
                 stocks.pending_close.push(stock);
@@ -246,6 +248,7 @@ impl Tree {
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
     fn take_out(&self, stocks: &mut Stocks, from: &[Kept], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
+        let _moving = self.moving.begin();
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {

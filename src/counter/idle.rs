@@ -11,6 +11,7 @@
 use std::mem;
 
 use crate::counter::central;
+use crate::counter::live_peak::{self, Least};
 use crate::counter::object::Object;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::seen::Seen;
@@ -107,6 +108,7 @@ fn take_out<'a>(
         return 0;
     }
     let mut stocks = tree.lock(path);
+    let _moving = tree.moving.begin();
     stocks.claims.clear();
     for IdleSlot {
         slot,
@@ -189,12 +191,14 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // counter. Its object may be released, and taken by another tree, until the thread holds
         // units of it.
         let _transit = block.transit.enter(ANY, true);
+        let least = Least::of(tree, Some(slot));
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
             // SAFETY: the thread holds units of the counter.
             let counter = unsafe { Object::of(header).kept() };
             memory += if counter.is_memory() { units } else { 0 };
+            live_peak::settle_with(counter, block, Some(slot), least);
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }

@@ -4,13 +4,12 @@
 //! levels is in `walk`.
 
 use crate::counter::object::Counter;
-use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
 use crate::counter::{marks, raw};
 use crate::error::USAGE_MAX;
-use crate::sync::{LOADS_FOR_FIGURES, Ordering, fence_after_exchange};
+use crate::sync::{Ordering, fence_after_exchange};
 
 /// Says how a walk treats a level that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -354,37 +353,6 @@ impl Counter {
             is_above: above > 0,
             is_seen,
         }
-    }
-
-    pub(crate) fn peaks(&self) -> &Peaks {
-        &self.usage.peaks
-    }
-
-    /// `live` is read now: charges from credit raise it between two walks.
-    pub(crate) fn peak_live(&self, live: u64) -> u64 {
-        self.live_peak.fetch_max(live, Ordering::Relaxed).max(live)
-    }
-
-    /// A walk has left this usage behind.
-    pub(crate) fn record_peak(&self, usage: u64) {
-        if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
-            // A stock that opens or closes meanwhile is part of one of the two bounds. One that
-            // does both is part of neither, but of the count of transitions; only a thread that
-            // takes credit and ends meanwhile is in none. No edge: Acquire keeps these loads in
-            // their order, for a figure alone.
-            let open = self.limits.open.load(Ordering::Acquire);
-            let before = self.usage.bound.load(Ordering::Acquire);
-            // No edge: as above.
-            let now = self.usage();
-            let after = self.usage.bound.load(Ordering::Acquire);
-            if self.limits.open.load(Ordering::Relaxed) == open {
-                self.live_peak.fetch_max(
-                    now.min(usage).saturating_sub(before.max(after)),
-                    Ordering::Relaxed,
-                );
-            }
-        }
-        self.peaks().record(usage);
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod level;
 pub(crate) mod links;
+pub(crate) mod live_peak;
 pub(crate) mod look;
 pub(crate) mod make;
 pub(crate) mod marks;

@@ -20,7 +20,7 @@ use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
-use crate::counter::peak::Peaks;
+use crate::counter::peak::{LivePeak, Peaks};
 use crate::counter::protection::Protected;
 use crate::counter::spare::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
@@ -101,9 +101,7 @@ pub(crate) struct Object {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// The highest usage without the bound on its credit, of those that walks have left behind as a
-    /// new peak.
-    pub(crate) live_peak: StatU64,
+    pub(crate) live: LivePeak,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool
@@ -307,7 +305,7 @@ impl Object {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            live_peak: StatU64::new(0),
+            live: LivePeak::default(),
         }
     }
 
@@ -349,7 +347,7 @@ impl Object {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Object {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live,
             pressure_from,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has
             // to.
@@ -373,8 +371,8 @@ impl Object {
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
             && reclaim_above.load(Ordering::Relaxed) == u64::MAX
-            && live_peak.load(Ordering::Relaxed) == 0
             && touched.load(Ordering::Relaxed) == 0
+            && live.is_new()
             && pressure_from.load(Ordering::Relaxed) == 0
             && protected.iter().all(Protected::is_clean)
             && watched.bits() == 0
@@ -386,7 +384,7 @@ impl Object {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Object {
-            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from,
+            usage, limits, stuck, poisoned, kept, charger, high, live, incarnation, pressure_from,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -415,7 +413,7 @@ impl Object {
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
         reclaim_above.store(u64::MAX, Ordering::Relaxed);
-        live_peak.store(0, Ordering::Relaxed);
+        live.forget();
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
         protected.iter().for_each(Protected::reset);
@@ -853,6 +851,12 @@ impl Object {
             .load(Ordering::SeqCst)
             .max(0)
             .cast_unsigned()
+    }
+
+    /// Peaks of usage.
+    #[inline]
+    pub(crate) fn peaks(&self) -> &Peaks {
+        &self.usage.peaks
     }
 
     /// Units above max: no charge puts them there but a forced one, or a max that was set below

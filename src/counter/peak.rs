@@ -1,4 +1,5 @@
-//! Peaks: the highest usage that admitted charges left behind, credit included.
+//! Peaks: the highest usage that admitted charges left behind, credit included, and the highest
+//! number of live units: see `live_peak`.
 //!
 //! Each counter has one peak for its whole incarnation, and private windows. A reader may reset its
 //! window without changing the others, as the kernel's `memory.peak` does per open file. Windows
@@ -9,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU64 as StatU64};
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
 #[derive(Default)]
@@ -17,6 +18,37 @@ pub(crate) struct Peaks {
     ever: StatU64,
     /// Highest usage since a window was last reset.
     running: AtomicU64,
+}
+
+/// Words of a level for the peak of its live units. `live_peak` has their rules.
+#[derive(Default)]
+pub(crate) struct LivePeak {
+    /// Live units that the level is known to have had at one moment.
+    pub(crate) known: Peaks,
+    /// The one thread and counter that move units of the level; [`NO_MOVER`], or [`MOVERS`].
+    pub(crate) mover: StatU64,
+    /// A walk has left a new peak of usage, and no thread has counted the credit below since.
+    pub(crate) is_due: StatBool,
+}
+
+/// Nobody has moved units of a level yet.
+pub(crate) const NO_MOVER: u64 = 0;
+
+/// More than one thread or counter moves units of a level.
+pub(crate) const MOVERS: u64 = u64::MAX;
+
+impl LivePeak {
+    /// See [`Peaks::forget`].
+    pub(crate) fn forget(&self) {
+        self.known.forget();
+        self.mover.store(NO_MOVER, Ordering::Relaxed);
+        self.is_due.store(false, Ordering::Relaxed);
+    }
+
+    /// The words are those of a level that nobody has charged.
+    pub(crate) fn is_new(&self) -> bool {
+        self.known.ever() == 0 && self.mover.load(Ordering::Relaxed) == NO_MOVER
+    }
 }
 
 /// The windows of a tree, by their counter.
@@ -111,5 +143,15 @@ impl Windows {
     ) {
         let here = self.0.get(&key).map_or(&[][..], Vec::as_slice);
         peaks.reset(here, window, usage);
+    }
+
+    /// Walks look at each usage above the present one again. No window changes.
+    pub(crate) fn lower_running(&self, key: u64, peaks: &Peaks, usage: impl Fn() -> u64) {
+        if peaks.rises(usage()) {
+            return;
+        }
+        let here = self.0.get(&key).map_or(&[][..], Vec::as_slice);
+        // A window of nobody: all others take the running peak.
+        peaks.reset(here, &Arc::default(), usage);
     }
 }

@@ -11,7 +11,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, Kept, SHARED};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks, raw};
+use crate::counter::{live_peak, make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -55,6 +55,7 @@ pub(crate) fn uncharge_all(counter: &Counter) {
 /// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was
 /// in them.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
+    live_peak::leave(counter);
     // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before
     // it makes a slot active, so this thread need not visit the blocks of other threads. The audit
     // counts without that mark.
@@ -100,6 +101,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter) {
     // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0,
     // or this thread sees the charger's mark.
+    live_peak::before_close(counter);
     // Mutation: e14-offline-looks-before-it-closes
     counter.header.capacity.swap(0, Ordering::SeqCst);
     fence_after_exchange();
@@ -115,6 +117,7 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
     });
     if let Some(units) = mine {
         counter.uncharge_levels(units);
+        live_peak::has_closed(counter);
         tree.uncount(stocks, counter);
         return;
     }

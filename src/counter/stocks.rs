@@ -116,7 +116,7 @@ impl Stocks {
     /// below.
     pub(crate) fn are_few_below(&self, top: &Counter) -> bool {
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
-        (self.opened.len() + self.central.len()) / OPENED_COMMON > below
+        self.count_open() / OPENED_COMMON > below
     }
 
     /// The counters with a stock that is counted as open, those in the queue of pending closes
@@ -124,6 +124,11 @@ impl Stocks {
     pub(crate) fn all_open(&self) -> impl Iterator<Item = &Counter> {
         let central = self.central.iter().filter(|counter| !counter.is_open());
         self.opened.iter().chain(central).map(|counter| &**counter)
+    }
+
+    /// The number of stocks that are counted as open, those of threads and central ones.
+    pub(crate) fn count_open(&self) -> usize {
+        self.opened.len() + self.central.len()
     }
 
     /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of

@@ -213,7 +213,10 @@ impl<'a> Walk<'a, '_> {
     fn look_slow(&self, last: &PassedLevels<'a, '_>) {
         for frame in std::iter::successors(Some(last), |frame| frame.below) {
             for &(level, usage) in &frame.passed {
-                level.record_peak(usage);
+                if level.record_peak(usage) {
+                    // At its end the thread counts the credit below.
+                    self.path.enter();
+                }
                 look::look(level, false, self.path);
             }
         }

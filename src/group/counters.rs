@@ -156,6 +156,7 @@ impl Group {
 /// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live),
 ///   [`headroom`](PageCounter::headroom), [`peak`](PageCounter::peak),
 ///   [`peak_window`](PageCounter::peak_window),
+///   [`peak_live`](PageCounter::peak_live), [`peak_live_window`](PageCounter::peak_live_window),
 ///   [`forced`](PageCounter::forced);
 /// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low),
 ///   and [`refused_count`](PageCounter::refused_count);

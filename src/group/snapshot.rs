@@ -124,7 +124,7 @@ pub struct SnapshotRow {
     /// [`stocked_bound`](crate::PageCounter::stocked_bound). Live bytes were between usage less
     /// this and usage, stocks that open or close meanwhile aside.
     pub stocked_bound: u64,
-    /// The highest usage, in bytes.
+    /// The highest usage, in bytes, credit included: no more was ever live.
     pub peak: u64,
     /// The max in bytes; `u64::MAX` where there is none.
     #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
@@ -199,7 +199,7 @@ pub struct CounterRow {
     pub usage: u64,
     /// The published bound on the credit in usage.
     pub stocked_bound: u64,
-    /// The highest usage.
+    /// The highest usage, credit included: no more was ever live.
     pub peak: u64,
     /// The max; `u64::MAX` where there is none.
     #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]

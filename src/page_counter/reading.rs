@@ -297,6 +297,10 @@ impl PeakWindow {
         }
     }
 
+    pub(super) fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
     /// Returns the highest usage since the window was opened or last reset, in units, credit
     /// included. Two loads.
     pub fn peak(&self) -> u64 {

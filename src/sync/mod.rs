@@ -114,6 +114,26 @@ impl<T> PlainCell<T> {
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
 
+/// What a thread loads of relaxed figures after this is not older than what it has loaded before.
+/// Models have no such figures.
+#[inline(always)]
+pub(crate) fn figures_were_loaded() {
+    if LOADS_FOR_FIGURES {
+        // No edge: no protocol depends on figures.
+        fence(Ordering::Acquire);
+    }
+}
+
+/// A thread that loads a figure that is stored after this, and then calls
+/// [`figures_were_loaded`], finds what was stored before.
+#[inline(always)]
+pub(crate) fn figures_were_stored() {
+    if LOADS_FOR_FIGURES {
+        // No edge: as above.
+        fence(Ordering::Release);
+    }
+}
+
 /// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load
 /// of another word.
 ///

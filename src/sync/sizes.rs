@@ -24,7 +24,7 @@ pub(crate) const POOL_STASH: usize = size(32, 4, 1, 1);
 pub(crate) const POOL_PAGES: usize = size(4_096, 64, 4, 16);
 pub(crate) const POOL_PAGE: usize = size(256, 4, 2, 4);
 
-/// Entries of a page of a thread's directory: 4 KiB of 16-byte slots, with two bits more for each.
+/// Entries of a page of a thread's directory: 8 KiB of 32-byte slots, with two bits more for each.
 pub(crate) const PAGE_SLOTS: usize = size(252, 4, 4, 16);
 
 /// Pages of a thread's directory. 16,384 x 252 slots: counters beyond four million at a time go

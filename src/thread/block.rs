@@ -34,9 +34,9 @@ pub(crate) struct Block {
     pub(crate) audit: Directory<Tally>,
     /// Units that the thread has charged and uncharged without a guard. A page is made after the
     /// page of `slots` that has the same indices.
-    raw: Directory<RawCell>,
+    raw: Directory<Beside<RawCell>>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
-    owned: Directory<Tally>,
+    owned: Directory<Beside<Tally>>,
     /// Places of the cells of each group.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -61,6 +61,20 @@ impl<T> Deref for Apart<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+/// A cell as large as a slot, so that one offset finds both.
+#[derive(Default)]
+#[repr(C, align(32))]
+pub(crate) struct Beside<T>(T);
+
+impl<T> Deref for Beside<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
@@ -201,7 +215,7 @@ impl Block {
     #[allow(unsafe_code)]
     unsafe fn both_at<T, R>(
         &self,
-        cells: &Directory<T>,
+        cells: &Directory<Beside<T>>,
         place: &EntryPlace<Slot>,
         with: impl FnOnce(&Slot, &T) -> R,
     ) -> Option<R> {
@@ -225,14 +239,16 @@ impl Block {
 
     /// The cell of charges without a guard, if its page exists.
     pub(crate) fn raw(&self, index: SlotIndex) -> Option<&RawCell> {
-        self.raw.get(index)
+        self.raw.get(index).map(Deref::deref)
     }
 
     /// Returns the cell of charges without a guard, and makes its page where there is none. Owner
     /// only. It allocates.
     pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&RawCell> {
         self.slots.get_or_make(index, Slot::vacant)?;
-        self.raw.get_or_make(index, RawCell::default)
+        self.raw
+            .get_or_make(index, Beside::default)
+            .map(Deref::deref)
     }
 
     /// As [`raw_behind`](Self::raw_behind), with the cell of owned bytes.
@@ -249,13 +265,15 @@ impl Block {
 
     /// The cell of owned bytes, if its page exists.
     pub(crate) fn owned(&self, index: SlotIndex) -> Option<&Tally> {
-        self.owned.get(index)
+        self.owned.get(index).map(Deref::deref)
     }
 
     /// Returns the cell of owned bytes, and makes its page where there is none. Owner only.
     pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&Tally> {
         self.slots.get_or_make(index, Slot::vacant)?;
-        self.owned.get_or_make(index, Tally::default)
+        self.owned
+            .get_or_make(index, Beside::default)
+            .map(Deref::deref)
     }
 
     #[inline(always)]

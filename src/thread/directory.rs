@@ -41,6 +41,14 @@ impl SlotIndex {
             .then_some((self.page << PAGE_SHIFT) | (self.slot * size_of::<Header>() as u32))
     }
 
+    /// The index of a [`number`](Self::number).
+    pub(crate) fn of_number(number: u32) -> SlotIndex {
+        SlotIndex::of_halves([
+            number >> PAGE_SHIFT,
+            (number & IN_PAGE) / size_of::<Header>() as u32,
+        ])
+    }
+
     pub(super) fn halves(self) -> [u32; 2] {
         [self.page, self.slot]
     }
@@ -256,8 +264,8 @@ struct Page<T, B> {
     behind: B,
 }
 
-/// As large as a page of the system's, where it is not small for a model.
-const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot, Paces>>() == 4_096);
+/// Two pages of the system's, where it is not small for a model.
+const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot, Paces>>() == 2 * 4_096);
 
 /// The pages of one thread, by index; `B` is what a page has behind its entries. All zero when
 /// empty.

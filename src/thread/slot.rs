@@ -14,19 +14,35 @@
 //!
 //! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller
 //! decides what to do on a miss.
+//!
+//! Two more words are figures, for the peak of what is live: the least that `filled` was, and since
+//! when. Credit is least right before a put, so a put compares, and no other step does.
 
 use crate::sync::barrier::light_side;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{
+    AtomicU64, LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored,
+};
 
 /// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
 
+/// The least of a slot of which no put has noted any.
+const NOTHING_NOTED: u64 = u64::MAX;
+
+/// Two lie on a line, and none on two lines.
 #[derive(Debug)]
+#[repr(C, align(32))]
 pub(crate) struct Slot {
     /// Owner only.
     filled: AtomicU64,
     /// Holder of the tree's lock only.
     drained: AtomicU64,
+    /// The least `filled` that a put has found since the owner has begun again. Owner only, but for
+    /// [`begin_again`](Slot::begin_again).
+    least: StatU64,
+    /// What `drained` was then. Owner only.
+    drained_then: StatU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +76,8 @@ impl Slot {
         Slot {
             filled: AtomicU64::new(0),
             drained: AtomicU64::new(VACANT),
+            least: StatU64::new(NOTHING_NOTED),
+            drained_then: StatU64::new(VACANT),
         }
     }
 
@@ -133,6 +151,8 @@ impl Slot {
         // Relaxed: a first look, there is another below.
         let most = capacity.load(Ordering::Relaxed);
         let filled = self.filled.load(Ordering::Relaxed);
+        // Before the test, which needs no copy of the word then. A slow path finds the same.
+        self.note_least(filled);
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units
@@ -159,6 +179,7 @@ impl Slot {
         // Relaxed and Acquire (E2): as in `put`.
         let most = capacity.load(Ordering::Relaxed);
         let filled = self.filled.load(Ordering::Relaxed);
+        self.note_least(filled);
         if filled
             .wrapping_sub(self.drained.load(Ordering::Acquire))
             .wrapping_add(n)
@@ -184,6 +205,17 @@ impl Slot {
         // and takes the units back, or the drain that follows the closing sees this credit.
         // Mutation: e3-put-without-light
         light_side(fenced);
+    }
+
+    /// A put has found `filled`: credit was never less since, so live units were never more.
+    #[inline(always)]
+    fn note_least(&self, filled: u64) {
+        // Relaxed: before the put raises `filled`, which a reader loads first. A claim moves the
+        // other word, so it changes nothing here. The word wraps, by 2^62 each time that another
+        // counter gets the slot, but then it starts there and only grows.
+        if filled < self.least.load(Ordering::Relaxed) {
+            self.least.store(filled, Ordering::Relaxed);
+        }
     }
 
     /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must
@@ -229,9 +261,82 @@ impl Slot {
 
     /// Makes a vacant slot ready for use, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
+        self.forget_least();
         // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
         self.filled
             .store(self.drained.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+// === impl Slot: the figure of the least credit ===
+
+impl Slot {
+    /// The least credit since the owner has begun again, less what was drained since: below zero
+    /// where a drain has taken more. Live units of the slot's counter were most at usage less this,
+    /// as both are now: a drain takes the same off either. Exact for the owner, and beside it where
+    /// the owner moves no credit; while no drain is under way.
+    pub(crate) fn least(&self) -> i64 {
+        // Acquire (E3): a put that has raised the word has noted the least before.
+        let filled = self.filled.load(Ordering::Acquire);
+        let least = self.noted().min(filled);
+        // Acquire (E2): as in `consume_unless`.
+        credit(least, self.drained.load(Ordering::Acquire))
+    }
+
+    fn noted(&self) -> u64 {
+        let noted = self.least.load(Ordering::Relaxed);
+        // A reader that finds that the owner has begun again finds what it has recorded before, and
+        // its transit.
+        figures_were_loaded();
+        noted
+    }
+
+    /// A put has come since the owner has begun again.
+    #[inline(always)]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.least.load(Ordering::Relaxed) != NOTHING_NOTED
+    }
+
+    /// No drain has claimed any of the credit since the owner has begun again. Owner only.
+    pub(crate) fn is_undrained(&self) -> bool {
+        // Acquire (E2): as in `consume_unless`.
+        self.drained.load(Ordering::Acquire) == self.drained_then.load(Ordering::Relaxed)
+    }
+
+    /// The owner begins again.
+    pub(crate) fn forget_least(&self) {
+        if !LOADS_FOR_FIGURES {
+            return;
+        }
+        // Acquire (E2): as in `consume_unless`.
+        let drained = self.drained.load(Ordering::Acquire);
+        self.drained_then.store(drained, Ordering::Relaxed);
+        figures_were_stored();
+        self.least.store(NOTHING_NOTED, Ordering::Relaxed);
+    }
+
+    /// Has the next put note what it finds, for [`credit_since`](Self::credit_since) alone. Not by
+    /// the owner, and it holds after a heavy barrier: a put that has compared before has raised
+    /// `filled` by then, unless its thread was stopped between the two.
+    pub(crate) fn begin_again(&self) {
+        let noted = self.least.load(Ordering::Relaxed);
+        // An exchange: what the owner notes meanwhile stays.
+        let _ =
+            self.least
+                .compare_exchange(noted, NOTHING_NOTED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The credit that the slot had at each moment since `filled` was read from it, where the owner
+    /// has put nothing there since. `None`: it may have.
+    ///
+    /// It had less than it has ever noted then, and each put would have noted that.
+    pub(crate) fn credit_since(&self, filled: u64) -> Option<u64> {
+        // Acquire (E3): as in `least`.
+        let now = self.filled.load(Ordering::Acquire);
+        let has_put = now > filled || self.noted() <= filled;
+        // Acquire (E2): as in `consume_unless`.
+        let drained = self.drained.load(Ordering::Acquire);
+        (!has_put).then(|| credit(filled, drained).max(0).cast_unsigned())
     }
 }
 

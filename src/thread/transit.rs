@@ -79,6 +79,13 @@ impl Transit {
         is_over(self.0.load(Ordering::Relaxed))
     }
 
+    /// The word where no transit is under way, for a figure: two reads that return the same had none
+    /// between them.
+    pub(crate) fn seen_over(&self) -> Option<u64> {
+        // Acquire (E6): as in `wait`.
+        Some(self.0.load(Ordering::Acquire)).filter(|&word| is_over(word))
+    }
+
     #[inline]
     fn end(&self) {
         let word = self.0.load(Ordering::Relaxed);

@@ -4,7 +4,8 @@
 //! is that and the stock; the stock is within its published bound and the budget; a charge is
 //! admitted exactly when there is room for what is live, and refused at the first level without; a
 //! limit is busy exactly when more is live; usage without the forced excess is within the limit;
-//! the protection sums are a recount. Concurrency is the business of the models and of the stress
+//! the protection sums are a recount; the peak of live units lies between its bounds, which one
+//! thread makes one number. Concurrency is the business of the models and of the stress
 //! test: the threads here take turns.
 
 use memcg::PageCounter;
@@ -85,6 +86,22 @@ proptest! {
 
     #[test]
     fn a_fixed_stock_agrees_with_the_twin(setup in setups(false), ops in ops(80)) {
+        run(&setup, &ops);
+    }
+
+    #[test]
+    fn one_thread_knows_its_peaks(
+        [adaptive, fence] in any::<[bool; 2]>(),
+        audit in any::<bool>(),
+        batch in select(&BATCHES[..]),
+        mut ops in ops(200),
+    ) {
+        ops.retain_mut(|op| {
+            op.thread = 0;
+            !matches!(op.action, Action::Exit)
+        });
+        let max = PageCounter::UNLIMITED;
+        let setup = Setup { batch, adaptive, audit, fence, declares: false, budget: None, max };
         run(&setup, &ops);
     }
 

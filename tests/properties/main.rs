@@ -4,6 +4,7 @@
 //! * `oracle`: the twins, which the fuzz targets use as well;
 //! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
 //! * `stalls`: for how long chargers stand still, by a clock of the test;
+//! * `peaks`: the peak of live bytes, where the true one is known;
 //! * `paths`: each group online has a path of its own;
 //! * `specs`: trees of groups from files;
 //! * `units`: sizes and limits as text; `corpus`: the inputs that the fuzz targets have found.
@@ -13,6 +14,7 @@ mod counters;
 mod lifecycle;
 mod oracle;
 mod paths;
+mod peaks;
 mod protection;
 mod reclaim;
 mod specs;

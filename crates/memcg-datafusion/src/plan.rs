@@ -180,15 +180,20 @@ impl ExecutionPlan for InGroupExec {
         }))
     }
 
-    /// Returns peak, refusals and waits of the group, and the bytes that the plan has spilled.
+    /// Returns the bounds on the peak of the group's live bytes, which are one number where one
+    /// thread has charged it, its refusals and waits, and the bytes that the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
         let life = self.life();
         let group = life.group();
         let metrics = ExecutionPlanMetricsSet::new();
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let peak = group.peak_live();
         MetricBuilder::new(&metrics)
-            .gauge("group_peak_bytes", 0)
-            .set(bytes(group.peak()));
+            .gauge("group_peak_live_min_bytes", 0)
+            .set(bytes(peak.min()));
+        MetricBuilder::new(&metrics)
+            .gauge("group_peak_live_max_bytes", 0)
+            .set(bytes(peak.max()));
         MetricBuilder::new(&metrics)
             .gauge("group_refusals", 0)
             .set(life.refusals.load(Ordering::Relaxed));

@@ -486,7 +486,11 @@ pub(crate) const GAUGES: [GroupGauge; 11] = [
         "The most credit of threads in usage",
         |row| Some(row.stocked_bound),
     ),
-    gauge("peak", "The highest usage", |row| Some(row.peak)),
+    gauge(
+        "peak",
+        "The highest usage, with credit of threads: no more was ever live",
+        |row| Some(row.peak),
+    ),
     gauge("forced", "Usage above max", |row| Some(row.forced)),
     gauge(
         "uncharged",
@@ -573,7 +577,7 @@ pub(crate) const COUNTER_GAUGES: [CounterGauge; 3] = [
     },
     CounterGauge {
         name: "peak",
-        about: "The highest usage of a counter beside memory",
+        about: "The highest usage of a counter beside memory, with credit of threads",
         figure: |counter| Some(counter.peak),
     },
     CounterGauge {

@@ -68,7 +68,7 @@ pub enum FileError {
 pub enum GroupFile {
     /// `memory.current`: usage, credit of threads included.
     Current,
-    /// `memory.peak`: the highest usage.
+    /// `memory.peak`: the highest usage, credit of threads included.
     Peak,
     /// `memory.min`, which can be written.
     Min,

@@ -131,7 +131,7 @@ pub struct Row {
     pub usage: u64,
     /// The most that usage has of credit, in bytes.
     pub stocked_bound: u64,
-    /// The highest usage, in bytes.
+    /// The highest usage, in bytes, credit of threads included: no more was ever live.
     pub peak: u64,
     /// Bytes above max.
     pub forced: u64,
@@ -266,7 +266,7 @@ pub struct CounterRow {
     pub usage: u64,
     /// The most that usage has of credit.
     pub stocked_bound: u64,
-    /// The highest usage.
+    /// The highest usage, credit of threads included: no more was ever live.
     pub peak: u64,
     /// The max; `u64::MAX` where there is none.
     #[serde(with = "limit")]

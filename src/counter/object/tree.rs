@@ -19,7 +19,10 @@ use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
-use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
+use crate::sync::{
+    Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared, figures_were_loaded,
+    figures_were_stored,
+};
 use crate::thread::local::is_in_transit;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
@@ -41,8 +44,47 @@ pub(crate) struct Tree {
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
-    /// Readers with peaks of their own.
+    /// Readers with peaks of their own, of usage and of live units.
     pub(crate) windows: Lock<Windows>,
+    pub(crate) live_windows: Lock<Windows>,
+    /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
+    /// together.
+    pub(crate) moving: Moves,
+    /// The same while it has slots note their least credit anew.
+    pub(crate) noting: Moves,
+}
+
+/// The number of times that the holder of a tree's lock has begun something and has ended it, for
+/// figures.
+#[derive(Default)]
+pub(crate) struct Moves(AtomicU64);
+
+/// What it has begun, until the value is dropped.
+#[must_use]
+pub(crate) struct Moving<'a>(&'a AtomicU64);
+
+impl Moves {
+    pub(crate) fn begin(&self) -> Moving<'_> {
+        // Before the first claim, whose Release stores show this to a thread that has read one.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Moving(&self.0)
+    }
+
+    /// The number where nothing is under way: two reads that return the same had nothing between
+    /// them.
+    pub(crate) fn seen_still(&self) -> Option<u64> {
+        let moves = self.0.load(Ordering::Relaxed);
+        // What is read after this is what the moves so far have left.
+        figures_were_loaded();
+        Some(moves).filter(|moves| moves.is_multiple_of(2))
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        figures_were_stored();
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Event counts of a tree; nothing depends on them.
@@ -76,6 +118,9 @@ impl Tree {
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            live_windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            moving: Moves::default(),
+            noting: Moves::default(),
         })
     }
 

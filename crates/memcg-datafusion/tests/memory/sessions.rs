@@ -231,8 +231,11 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let metrics = again.metrics().unwrap();
     assert!(query.group().peak() > MIB / 4, "{}", query.group().peak());
     assert_eq!(
-        metrics.sum_by_name("group_peak_bytes").unwrap().as_usize() as u64,
-        query.group().peak()
+        metrics
+            .sum_by_name("group_peak_live_max_bytes")
+            .unwrap()
+            .as_usize() as u64,
+        query.group().peak_live().max()
     );
     assert!(
         metrics.sum_by_name("group_refusals").unwrap().as_usize() > 0,
@@ -271,7 +274,18 @@ async fn a_plan_says_what_it_has_taken() {
             .unwrap_or_else(|| panic!("no {name}"))
             .as_usize()
     };
-    assert_eq!(figure("group_peak_bytes") as u64, query.group().peak());
+    let peak = query.group().peak_live();
+    assert_eq!(
+        (
+            figure("group_peak_live_min_bytes") as u64,
+            figure("group_peak_live_max_bytes") as u64
+        ),
+        (peak.min(), peak.max())
+    );
+    assert!(
+        0 < peak.min() && peak.max() <= query.group().peak(),
+        "{peak}"
+    );
     assert!(
         figure("group_refusals") > 0
             && figure("plan_spilled_bytes") > 0
@@ -289,7 +303,9 @@ async fn a_plan_says_what_it_has_taken() {
         "{analyzed}"
     );
     assert!(
-        analyzed.contains("group_peak_bytes=") && analyzed.contains("plan_spilled_bytes="),
+        analyzed.contains("group_peak_live_min_bytes=")
+            && analyzed.contains("group_peak_live_max_bytes=")
+            && analyzed.contains("plan_spilled_bytes="),
         "{analyzed}"
     );
     let tree = run(&query, &format!("EXPLAIN FORMAT TREE {sort}"))

@@ -24,7 +24,7 @@ const LINES: [&str; 21] = [
     "WAIT, REF/s  charges that wait now, and refusals in a second",
     "FORCED       bytes above max, which forced charges may take",
     "SOME%        part of the last 10 s in which some charge stood still",
-    "PEAK         the highest usage",
+    "PEAK         the highest usage, with credit of threads: no more was live",
     "COLOURS",
     "red          at max, refused, forced, pressure critical, or 10 % stood still",
     "yellow       above high, charges wait, pressure elevated, or 1 % stood still",

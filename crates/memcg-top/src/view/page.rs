@@ -135,7 +135,7 @@ fn figures_of(seen: &Seen, has_gone: bool) -> Vec<TextLine<'static>> {
         TextLine::styled(gone, BOLD),
         pair("usage", text::bytes(row.usage), "rate/s", rate),
         pair(
-            "peak",
+            "peak <=",
             text::bytes(row.peak),
             "credit <=",
             text::bytes(row.stocked_bound),

@@ -188,6 +188,8 @@ async fn many_stores_wait_in_line() {
     for guest in guests.collect::<Vec<_>>() {
         assert_eq!(guest.await.unwrap(), 15 * PAGE);
     }
-    assert_eq!(acme.peak_live(), 15 * PAGE);
+    let peak = acme.peak_live();
+    assert!(peak.min() <= 15 * PAGE && 15 * PAGE <= peak.max(), "{peak}");
+    assert_eq!(peak.max(), acme.peak(), "threads have no credit near max");
     all_is_back(&runtime);
 }

@@ -21,12 +21,19 @@ const MARGIN_MAX: u64 = 1 << 32;
 /// Operations between two calls of `verify`.
 const VERIFY_EVERY: usize = 8;
 
+/// Operations between two looks at the peaks of live units: a look takes in what is live, and so
+/// hides what no slow path has seen.
+const PEAKS_EVERY: usize = 16;
+
 /// Drives a new tree through all of `ops`, then empties it.
 ///
 /// # Panics
 /// When the tree and its twin disagree.
 pub(crate) fn run(setup: &Setup, ops: &[Op]) {
     let mut run = Run::new(setup);
+    run.alone = ops
+        .iter()
+        .all(|op| op.thread == 0 && !matches!(op.action, Action::Exit));
     for (step, op) in ops.iter().enumerate() {
         run.at = format!("step {step}, {op:?}");
         run.step(op);
@@ -34,7 +41,11 @@ pub(crate) fn run(setup: &Setup, ops: &[Op]) {
         if step % VERIFY_EVERY == 0 {
             run.verify();
         }
+        if (step + 1) % PEAKS_EVERY == 0 {
+            run.check_peaks();
+        }
     }
+    run.check_peaks();
     run.finish();
 }
 
@@ -50,6 +61,8 @@ struct Run {
     /// The handle of each of the twin's counters, by index.
     handles: Vec<Option<PageCounter>>,
     workers: Vec<Other>,
+    /// One thread does everything.
+    alone: bool,
     /// The present step, for the message of a failure.
     at: String,
 }
@@ -75,6 +88,7 @@ impl Run {
             oracle: Oracle::new(setup.max, setup.batch),
             handles: vec![Some(PageCounter::root(config))],
             workers: (0..THREADS).map(|_| Other::spawn()).collect(),
+            alone: false,
             at: String::from("start"),
         }
     }
@@ -317,6 +331,25 @@ impl Run {
             peak <= ceiling,
             "{at}: counter {index}: peak {peak} was never admitted"
         );
+    }
+
+    /// The peak of live units is between its two bounds, and exact where one thread moves the units
+    /// of a counter that never had a child.
+    fn check_peaks(&self) {
+        let at = &self.at;
+        for index in self.oracle.present() {
+            let peak = self.oracle.node(index).peak;
+            let found = self.counter(index).peak_live();
+            assert!(
+                found.min() <= peak && peak <= found.max(),
+                "{at}: counter {index}: {found}, and had {peak}"
+            );
+            let is_leaf =
+                (0..self.oracle.len()).all(|other| self.oracle.node(other).parent != Some(index));
+            if self.alone && is_leaf {
+                assert_eq!(found.exact(), Some(peak), "{at}: counter {index}: {found}");
+            }
+        }
     }
 
     fn check_limits(&self, index: usize) {

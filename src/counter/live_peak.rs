@@ -1,0 +1,528 @@
+//! The peak of live units: the highest sum of units that callers held at one moment, without
+//! credit.
+//!
+//! Hits raise live units and write no word that another thread reads as it goes. So a level has two
+//! bounds, which are one number where one thread alone moves its units.
+//!
+//! **One mover.** A level's *mover* is the one thread and counter whose slow paths have changed its
+//! usage. Between two of them usage stands still, and live units are usage less the credit in one
+//! slot. They are most where that credit is least, which is right before a put: the put notes it
+//! (`thread::slot`). So each slow path of the thread *settles* first: it records usage less the
+//! least credit since the one before, at each level that it moves alone. While the stock is closed
+//! there is no credit, and live units are usage: walks record each peak of that. So that they look
+//! at it, the running peak starts over from what is live when the stock closes.
+//!
+//! **Several.** From the first slow path of another thread, or through another counter, on: live
+//! units were never more than the peak of usage. At the end of a slow path that has left a new peak
+//! of usage the thread counts the credit below, and records usage without it. So the two bounds lie
+//! within the credit of that moment. Credit that may have risen during the count is taken as the
+//! capacity of its slot.
+//!
+//! A level that has several movers keeps them until it is released. One whose mover ends has none
+//! again, and what its peak was stays exact.
+//!
+//! No protocol depends on these words. Models load none of them (`LOADS_FOR_FIGURES`).
+
+use smallvec::SmallVec;
+
+use crate::counter::object::Counter;
+use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::peak::{MOVERS, NO_MOVER};
+use crate::counter::slow_path::SlowPath;
+use crate::sync::{LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored};
+use crate::thread::block::Block;
+use crate::thread::directory::SlotIndex;
+use crate::thread::local;
+use crate::thread::slot::Slot;
+use crate::thread::slow_path::Entered;
+
+/// Slots of which a thread counts the credit at the end of a slow path. Where there may be more
+/// below a level, the published bound stands for their credit.
+const COUNTED_MAX: usize = 64;
+
+/// Counts that a reader tries where other threads begin or end meanwhile.
+const COUNTS_MAX: usize = 4;
+
+/// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may count.
+const PASSED_FOR_SLOT: usize = 8;
+
+/// Bits of a mover for the number of its counter's slot; the thread's is above them.
+const INDEX_BITS: u32 = 28;
+
+/// The two bounds on the peak of live units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveBounds {
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    /// Live units at one moment of the call, at least.
+    now: u64,
+}
+
+fn mover_of(block: &Block, index: SlotIndex) -> u64 {
+    match index.number() {
+        Some(number) => block.charger() << INDEX_BITS | u64::from(number),
+        None => MOVERS,
+    }
+}
+
+/// The block of a mover's thread, and the index of its slot.
+fn parts(mover: u64) -> Option<(u32, SlotIndex)> {
+    if mover == NO_MOVER || mover == MOVERS {
+        return None;
+    }
+    let number = Block::number_of_charger(mover >> INDEX_BITS)?;
+    let index = SlotIndex::of_number((mover & ((1 << INDEX_BITS) - 1)) as u32);
+    Some((number, index))
+}
+
+// === Movers ===
+
+/// This thread is about to change the usage of the counter's levels for the first time, as the
+/// first one: `Some`. `None`: as another one, or without a block.
+#[cold]
+#[inline(never)]
+pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
+    if !LOADS_FOR_FIGURES {
+        return;
+    }
+    let first = first.filter(|_| counter.cover().is_none());
+    let me = first.map_or(MOVERS, |block| mover_of(block, counter.index));
+    for level in counter.path_to_root() {
+        let word = &level.live.mover;
+        // Before this thread's walk changes usage, by an exchange that releases. A thread that
+        // reads usage and then finds itself the mover has not read what another one has added.
+        let set = word.compare_exchange(NO_MOVER, me, Ordering::Relaxed, Ordering::Relaxed);
+        if let Err(now) = set
+            && now != me
+        {
+            end_mover(level, now);
+        }
+    }
+}
+
+/// From here on the level has several movers. It was `now` alone so far.
+fn end_mover(level: &Counter, now: u64) {
+    if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
+        level.live.known.record(most);
+    }
+    level.live.mover.store(MOVERS, Ordering::Relaxed);
+}
+
+/// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
+pub(crate) fn leave(counter: &Counter) {
+    let me = counter.live.mover.load(Ordering::Relaxed);
+    if !LOADS_FOR_FIGURES || parts(me).is_none() {
+        return;
+    }
+    for level in counter.path_to_root() {
+        if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+            let word = &level.live.mover;
+            level.live.known.record(if stands { most } else { 0 });
+            let next = if stands { NO_MOVER } else { MOVERS };
+            // Who finds no mover finds what the last one had.
+            figures_were_stored();
+            let _ = word.compare_exchange(me, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+// === One mover ===
+
+/// A level with one mover, as another thread sees it.
+struct Alone {
+    /// Live units were never more since the mover's last slow path.
+    most: u64,
+    /// They were as many: the mover was in no slow path meanwhile, and no credit was drained.
+    stands: bool,
+}
+
+/// `None`: it has another mover now, or none.
+fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
+    let tree = level.tree();
+    let (number, index) = parts(now)?;
+    let block = tree.registry.block(number)?;
+    let still = tree.moving.seen_still();
+    let over = block.transit.seen_over();
+    let slot = block.slot(index).filter(|slot| !slot.is_vacant());
+    let least = slot.map_or(0, Slot::least);
+    let usage = level.usage();
+    // After usage, see `note_mover`.
+    let is_alone = level.live.mover.load(Ordering::Relaxed) == now;
+    let stands = over.is_some()
+        && still.is_some()
+        && block.transit.seen_over() == over
+        && tree.moving.seen_still() == still;
+    // In the midst of a refill usage has units that are not in the slot yet.
+    let most = usage.saturating_add_signed(least.saturating_neg());
+    is_alone.then_some(Alone { most, stands })
+}
+
+/// Records what the levels had at most since this thread's last slow path here. The caller is about
+/// to move credit or usage, and has not begun.
+#[inline(always)]
+pub(crate) fn settle(counter: &Counter, block: &Block) {
+    if LOADS_FOR_FIGURES && counter.live.mover.load(Ordering::Relaxed) != MOVERS {
+        settle_slow(counter, block);
+    }
+}
+
+/// [`settle`] before a charge, after which live units are more: only where they have been less than
+/// their most since the last slow path, so that a put has noted that.
+#[inline(always)]
+pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
+    let has_noted = || block.slot(counter.index).is_some_and(Slot::has_noted);
+    if LOADS_FOR_FIGURES && has_noted() {
+        settle(counter, block);
+    }
+}
+
+#[inline(never)]
+fn settle_slow(counter: &Counter, block: &Block) {
+    let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+    settle_with(counter, block, slot, Least::of(counter.tree(), slot));
+}
+
+/// The least credit of this thread in a slot, and the drains until then.
+pub(crate) struct Least {
+    still: Option<u64>,
+    credit: i64,
+}
+
+impl Least {
+    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> Least {
+        if !LOADS_FOR_FIGURES {
+            return Least {
+                still: None,
+                credit: 0,
+            };
+        }
+        // The drains first: none that ends between the two reads is taken for an earlier one.
+        let still = tree.moving.seen_still();
+        let credit = slot.map_or(0, Slot::least);
+        Least { still, credit }
+    }
+}
+
+/// [`settle`] for a caller that has read the least credit before it moved some.
+pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: Least) {
+    if LOADS_FOR_FIGURES {
+        let Least { still, credit } = least;
+        let stands = || {
+            let now = || counter.tree().moving.seen_still();
+            slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
+        };
+        // Levels above with the same mover have the same usage, and have recorded as much.
+        let most = counter
+            .usage()
+            .saturating_add_signed(credit.saturating_neg());
+        if counter.live.known.rises(most) || !stands() {
+            record(counter, mover_of(block, counter.index), credit, stands);
+        }
+        slot.inspect(|slot| slot.forget_least());
+    }
+}
+
+/// Records usage without the least credit at each level that the mover moves alone. The two
+/// belong together where no drain of the slot is under way, says `stands`.
+fn record(counter: &Counter, me: u64, least: i64, stands: impl Fn() -> bool) {
+    for level in counter.path_to_root() {
+        let live = &level.live;
+        if live.mover.load(Ordering::Relaxed) != me {
+            continue;
+        }
+        let usage = level.usage();
+        // After usage, see `note_mover`.
+        if live.mover.load(Ordering::Relaxed) != me {
+            continue;
+        }
+        if stands() {
+            live.known
+                .record(usage.saturating_add_signed(least.saturating_neg()));
+        } else {
+            // Another thread drains the slot, so that usage and credit do not fit together.
+            live.mover.store(MOVERS, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stock is about to close. The caller holds the tree's lock.
+pub(crate) fn before_close(counter: &Counter) {
+    if !LOADS_FOR_FIGURES {
+        return;
+    }
+    let now = counter.live.mover.load(Ordering::Relaxed);
+    local::with_block(|block| match block {
+        Some(block) if now == mover_of(block, counter.index) => settle(counter, block),
+        _ if now == NO_MOVER || now == MOVERS => {}
+        // The thread's next walk finds no stock, and does not settle.
+        _ => note_mover(counter, None),
+    });
+}
+
+/// The stock has closed, and its credit is back. The caller holds the tree's lock.
+pub(crate) fn has_closed(counter: &Counter) {
+    let me = counter.live.mover.load(Ordering::Relaxed);
+    if !LOADS_FOR_FIGURES || parts(me).is_none() {
+        return;
+    }
+    let tree = counter.tree();
+    for level in counter.path_to_root() {
+        if level.live.mover.load(Ordering::Relaxed) == me {
+            let windows = tree.windows.lock();
+            windows.lower_running(level.key(), level.peaks(), || level.usage());
+        }
+    }
+}
+
+// === Several movers ===
+
+impl Counter {
+    /// A walk has left this usage behind. Returns whether the slow path of the thread is to count
+    /// the credit below, see [`count_due`].
+    pub(crate) fn record_peak(&self, usage: u64) -> bool {
+        let mut is_due = false;
+        if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
+            self.live.known.record(self.without_bound(usage));
+            is_due =
+                self.live.mover.load(Ordering::Relaxed) == MOVERS && self.may_have_credit_below();
+            if is_due {
+                self.live.is_due.store(true, Ordering::Relaxed);
+            }
+        }
+        self.peaks().record(usage);
+        is_due
+    }
+
+    /// Live units that the level has at least, where a walk has left that usage.
+    fn without_bound(&self, usage: u64) -> u64 {
+        // A stock that opens or closes meanwhile is part of one of the two bounds. One that does
+        // both is part of neither, but of the count of transitions; only a thread that takes credit
+        // and ends meanwhile is in none. No edge: Acquire keeps these loads in their order, for a
+        // figure alone.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let before = self.usage.bound.load(Ordering::Acquire);
+        // No edge: as above.
+        let now = self.usage();
+        let after = self.usage.bound.load(Ordering::Acquire);
+        if self.limits.open.load(Ordering::Relaxed) == open {
+            now.min(usage).saturating_sub(before.max(after))
+        } else {
+            0
+        }
+    }
+}
+
+/// Counts the credit below each level of the path at which a walk has left a new peak of usage. The
+/// caller is at the end of a slow path, in no transit.
+#[inline(always)]
+pub(crate) fn count_due(counter: &Counter, path: &Entered) {
+    if LOADS_FOR_FIGURES {
+        for level in counter.path_to_root() {
+            if level.live.is_due.load(Ordering::Relaxed) {
+                count_due_slow(counter, level, path);
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
+    level.live.is_due.store(false, Ordering::Relaxed);
+    // Its own stock is all that is open below: then this thread need not know of others.
+    let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
+    let counted = if alone {
+        count(level, &[counter], COUNTED_MAX, path)
+    } else if let Some(stocks) = counter.tree().try_lock() {
+        count_below(level, &stocks, COUNTED_MAX, path)
+    } else {
+        // Another thread has the lock: the next slow path here counts.
+        level.live.is_due.store(true, Ordering::Relaxed);
+        None
+    };
+    if let Some(live) = counted {
+        level.live.known.record(live);
+    }
+}
+
+/// [`count`] for all stocks below the level, where there are no more than so many slots, and no
+/// central stock.
+fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<u64> {
+    let open = level.limits.open.load(Ordering::Relaxed) as u32 as usize;
+    if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
+        return None;
+    }
+    let mut counters: SmallVec<[&Counter; 8]> = SmallVec::new();
+    for counter in stocks.all_open().filter(|counter| counter.is_within(level)) {
+        if counter.is_open_central() {
+            return None;
+        }
+        counters.push(counter);
+    }
+    count(level, &counters, most, path)
+}
+
+/// Live units that the level had at one moment, at least, where only these counters below it have
+/// open stocks. `None`: a stock or credit moved in a way that the count does not see.
+fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<u64> {
+    let tree = level.tree();
+    let own = path.block();
+    let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
+    let still = seen_still()?;
+    // Relaxed, here and below: usage is read between the two, and whoever has credit there has
+    // counted its stock before.
+    let open = level.limits.open.load(Ordering::Relaxed);
+    if open as u32 as usize != counters.len() {
+        return None;
+    }
+    // First the words of all slots, then usage, then the same words again. What stands in both
+    // readings was so at the moment of the one between them.
+    let mut first: SmallVec<[SeenSlot; COUNTED_MAX]> = SmallVec::new();
+    for block in tree.registry.listed() {
+        for (number, counter) in counters.iter().enumerate() {
+            let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+            let Some(slot) = slot else { continue };
+            if first.len() == most {
+                return None;
+            }
+            first.push(SeenSlot {
+                place: (block.number(), number),
+                over: block.transit.seen_over(),
+                filled: slot.filled(),
+            });
+        }
+    }
+    let usage = level.usage();
+    let mut credit: u64 = 0;
+    // Both readings are in the order of the places.
+    let mut earlier = first.into_iter().peekable();
+    for block in tree.registry.listed() {
+        let is_own = own.is_some_and(|own| std::ptr::eq(own, block));
+        for (number, counter) in counters.iter().enumerate() {
+            let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+            let Some(slot) = slot else { continue };
+            let place = (block.number(), number);
+            while earlier.next_if(|seen| seen.place < place).is_some() {
+                // The block of a thread that has ended has left the list: it holds no credit, but
+                // may have held some.
+                credit += 2 * counter.batch();
+            }
+            let since = earlier
+                .next_if(|seen| seen.place == place)
+                .filter(|seen| seen.over.is_some() && seen.over == block.transit.seen_over())
+                .and_then(|seen| slot.credit_since(seen.filled));
+            credit += if is_own {
+                slot.available()
+            } else {
+                since.unwrap_or(2 * counter.batch())
+            };
+        }
+    }
+    let stands = level.limits.open.load(Ordering::Relaxed) == open
+        && seen_still() == Some(still)
+        && earlier.next().is_none();
+    stands.then(|| usage.saturating_sub(credit))
+}
+
+/// A slot in the first reading of a count.
+struct SeenSlot {
+    /// The number of its block, and that of its counter in the count.
+    place: (u32, usize),
+    over: Option<u64>,
+    filled: u64,
+}
+
+/// Has the slots below a level note their least credit anew, so that the next count sees what was
+/// put before it: at the price of one barrier. The caller holds the tree's lock.
+fn note_anew(level: &Counter, stocks: &Stocks) {
+    let tree = level.tree();
+    let noting = tree.noting.begin();
+    let counters = stocks
+        .all_open()
+        .filter(|counter| counter.is_within(level))
+        // A mover alone needs what its slot has noted.
+        .filter(|counter| counter.live.mover.load(Ordering::Relaxed) == MOVERS);
+    for counter in counters {
+        let blocks = tree.registry.listed();
+        blocks
+            .filter_map(|block| block.slot(counter.index))
+            .for_each(Slot::begin_again);
+    }
+    if tree.barrier.heavy().is_err() {
+        // Slots look as if they had noted anew and may not have: no count goes by them any more.
+        std::mem::forget(noting);
+    }
+}
+
+// === Reading ===
+
+/// No other thread or counter has moved units of the level beside one: where [`read`] then has one
+/// number, so has a window.
+pub(crate) fn has_one_mover(level: &Counter) -> bool {
+    level.live.mover.load(Ordering::Relaxed) != MOVERS
+}
+
+/// The bounds as they are now.
+pub(crate) fn read(level: &Counter) -> LiveBounds {
+    let path = SlowPath::enter();
+    read_in(level, &path)
+}
+
+fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
+    let live = &level.live;
+    let me = live.mover.load(Ordering::Relaxed);
+    figures_were_loaded();
+    if me != MOVERS && (me == NO_MOVER || !level.may_have_credit_below()) {
+        let min = live.known.ever();
+        let now = level.usage().min(min);
+        return LiveBounds { min, max: min, now };
+    }
+    // No credit is drained meanwhile.
+    let stocks = level.tree().lock(path);
+    if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+        if stands {
+            live.known.record(most);
+        }
+        // Read after the slot: an owner that has begun again has recorded what was before.
+        let min = live.known.ever();
+        let max = if stands { min } else { most.max(min) };
+        return LiveBounds { min, max, now: 0 };
+    }
+    let now = if level.may_have_credit_below() {
+        note_anew(level, &stocks);
+        let count = || count_below(level, &stocks, usize::MAX, path);
+        (0..COUNTS_MAX).find_map(|_| count()).unwrap_or(0)
+    } else {
+        level.without_bound(level.usage())
+    };
+    live.known.record(now);
+    let min = live.known.ever();
+    LiveBounds {
+        min,
+        max: level.peaks().ever().max(min),
+        now,
+    }
+}
+
+/// Readies the figures for a window that starts now. Returns the live units that it starts from:
+/// those of one moment of the call, at least.
+pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
+    let LiveBounds { now, .. } = read_in(level, path);
+    let me = level.live.mover.load(Ordering::Relaxed);
+    if parts(me).is_none() {
+        return now;
+    }
+    let own = path.own_block();
+    let Some(block) = own.filter(|block| mover_of(block, level.index) == me) else {
+        // Of the least that another slot has noted nobody knows whether it was before the window.
+        for level in level.path_to_root() {
+            end_mover(level, level.live.mover.load(Ordering::Relaxed));
+        }
+        return 0;
+    };
+    settle(level, block);
+    let slot = block.slot(level.index).filter(|slot| !slot.is_vacant());
+    level
+        .usage()
+        .saturating_sub(slot.map_or(0, Slot::available))
+}
