@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use clap::Parser;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 #[cfg(not(unix))]
 compile_error!("memcg-top asks a Unix socket");
@@ -226,27 +227,39 @@ fn in_terminal(source: Source, name: String, arguments: &Arguments) -> Result<()
     result
 }
 
-/// Signals that end a program, of which a terminal would be left as the program has it. Each is noted,
-/// and followed once the terminal is given back.
-struct Ending([(i32, Arc<AtomicBool>); 4]);
+/// The signal that ends the program, once one has come. It is followed when the terminal is given
+/// back.
+struct Ending(Arc<AtomicI32>);
 
 impl Ending {
+    /// How long the program has to give the terminal back. One that is gone lets no read end, so the
+    /// thread of [`watch`] may never see the signal.
+    const TIME: Duration = Duration::from_secs(1);
+
     fn new() -> io::Result<Ending> {
-        let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT].map(|signal| (signal, Arc::default()));
-        for (signal, came) in &signals {
-            signal_hook::flag::register(*signal, Arc::clone(came))?;
-        }
-        Ok(Ending(signals))
+        let came = Arc::new(AtomicI32::new(0));
+        let ending = Ending(Arc::clone(&came));
+        let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
+        thread::Builder::new()
+            .name("memcg-top-end".into())
+            .spawn(move || {
+                for signal in signals.forever() {
+                    came.store(signal, Ordering::Relaxed);
+                    thread::sleep(Ending::TIME);
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            })?;
+        Ok(ending)
     }
 
-    fn came(&self) -> Option<i32> {
-        let came = self.0.iter().find(|(_, came)| came.load(Ordering::Relaxed));
-        came.map(|&(signal, _)| signal)
+    fn has_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     /// Ends the process as the signal would have done, so that who has sent it sees that.
     fn follow(&self) {
-        if let Some(signal) = self.came() {
+        let signal = self.0.load(Ordering::Relaxed);
+        if signal != 0 {
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     }
@@ -271,7 +284,7 @@ fn watch(
             commands.send(Command::Want(app.model.want.clone()))?;
         }
         is_new = false;
-        if ending.came().is_some() {
+        if ending.has_come() {
             return Ok(());
         }
         if event::poll(TICK)? {

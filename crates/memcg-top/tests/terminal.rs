@@ -263,6 +263,40 @@ fn a_signal_gives_the_terminal_back() {
     }
 }
 
+/// A terminal that goes away ends the program, also where no one is left to tell it: nothing of it may
+/// go on reading what never comes.
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    if !is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let runtime = Runtime::builder().build().unwrap();
+    let _serving = serve(&runtime, &socket);
+    let pid = dir.path().join("pid");
+    let tmux = Tmux::command(
+        dir.path(),
+        "gone",
+        80,
+        &format!(
+            "echo $$ >{}; exec {} {}",
+            pid.display(),
+            env!("CARGO_BIN_EXE_memcg-top"),
+            socket.display()
+        ),
+    );
+    tmux.shows(&["live", "q quit"]);
+    let pid = std::fs::read_to_string(pid).unwrap();
+    drop(tmux);
+    let until = Instant::now() + PATIENCE;
+    let is_alive = || std::path::Path::new("/proc").join(pid.trim()).exists();
+    while is_alive() {
+        assert!(Instant::now() < until, "{} lives on", pid.trim());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A socket with a long path, on terminals of any width: what the program is doing is seen, and so are
 /// figures.
 #[test]
