@@ -122,7 +122,7 @@ fn what_takes_more_than_the_threads_own_figures_is_left() {
     assert_left(at_once(&group, parts([(0, 5), (1, 5)])), 10);
     let left = |bytes, parts: Parts<2>| {
         assert_left(
-            precharge(&group, bytes).try_account_as(StatKey::KERNEL, &parts),
+            precharge(&group, bytes).try_account_as::<2>(StatKey::KERNEL, &parts),
             bytes,
         );
     };

@@ -10,12 +10,12 @@
 use std::ptr::NonNull;
 
 use memcg::kmem::{NodeId, Precharge};
-use memcg::{Group, StatKey};
+use memcg::{Bytes, Group, StatKey};
 
 use super::bits::GranuleBits;
-use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes, Parts};
+use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes};
 use super::plan::{OwnerWord, Plan};
-use super::records::{Account, ObjectAccount, PLACES, Records};
+use super::records::{Account, ObjectAccount, Records};
 use crate::error::KmemError;
 use crate::mapping::Mapping;
 
@@ -93,10 +93,16 @@ impl Chunk {
         if !self.records.has_room() {
             return Err(precharge);
         }
-        let Some(parts) = self.parts(plan, at, granules) else {
-            return Err(precharge);
+        let packed = if self.one_node.is_some() {
+            let all = Bytes(plan.full_size(granules));
+            precharge.try_account_as(StatKey::PERCPU, &[(self.one_node, all)])?
+        } else {
+            let nodes = self.nodes.as_ref();
+            let Some(parts) = nodes.and_then(|nodes| nodes.parts(plan, at, granules)) else {
+                return Err(precharge);
+            };
+            precharge.try_account_as(StatKey::PERCPU, parts.get())?
         };
-        let packed = precharge.try_account_as(StatKey::PERCPU, parts.get())?;
         let account = ObjectAccount {
             account: Account::Packed(packed),
             at: at as u32,
@@ -104,16 +110,6 @@ impl Chunk {
             generation: self.generation,
         };
         Ok(self.keep(plan, account))
-    }
-
-    #[inline(always)]
-    fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
-        if self.one_node.is_some() {
-            let mut parts = Parts::new(&[self.one_node]);
-            parts.add(plan.full_size(granules), &[1; PLACES]);
-            return Some(parts);
-        }
-        self.nodes.as_ref()?.parts(plan, at, granules)
     }
 
     /// Keeps the account of an object, and names it in the object's first word. Allocates where the

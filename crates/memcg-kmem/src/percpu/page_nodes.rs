@@ -74,7 +74,7 @@ pub(super) struct Parts {
 
 impl Parts {
     #[inline(always)]
-    pub(super) fn new(nodes: &[Option<NodeId>]) -> Parts {
+    fn new(nodes: &[Option<NodeId>]) -> Parts {
         let mut places = [(None, Bytes(0)); PLACES];
         places
             .iter_mut()
@@ -88,7 +88,7 @@ impl Parts {
 
     /// Adds bytes at each place, for so many copies there.
     #[inline(always)]
-    pub(super) fn add(&mut self, bytes: u64, copies: &[u32; PLACES]) {
+    fn add(&mut self, bytes: u64, copies: &[u32; PLACES]) {
         for ((_, Bytes(part)), copies) in self.places[..self.many].iter_mut().zip(copies) {
             *part += bytes * u64::from(*copies);
         }
