@@ -83,6 +83,9 @@ pub(crate) enum Came<D> {
     Charged(Frame<D>),
     /// It is charged for as long as it lives.
     Alone(Frame<D>, Charge),
+    /// The same, or charged with the others, of so many bytes: above a high, whose delay was not
+    /// taken.
+    AboveHigh(Frame<D>, Option<Charge>, u64),
     /// There is no room yet.
     Waits(Waiting<D>),
 }
@@ -263,36 +266,45 @@ impl Account {
                 state.promise.as_mut().map(|promise| promise.split(due)),
             )
         };
-        if beyond > 0 {
+        let is_below_high = if beyond > 0 {
             match self.charge_beyond(due, promise.as_ref()) {
-                Ok(charge) => self.add_for_request(charge, due),
+                Ok((charge, is_below_high)) => {
+                    self.add_for_request(charge, due);
+                    is_below_high
+                }
                 Err(text) => {
                     self.fail(Refusal::of_outgrown(&text, &self.group));
                     return Err(BodyError::Outgrown(OutgrownError(text)));
                 }
             }
+        } else if let Some(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom).ok() {
+            self.add_for_request(charge, due);
+            true
+        } else if let Some(charge) = self.charge_above_high(due) {
+            self.add_for_request(charge, due);
+            false
         } else {
-            match self.charge_come(due) {
-                Some(charge) => self.add_for_request(charge, due),
-                None => {
-                    let due = Due {
-                        charge: self.waits_for(due),
-                        of_request: Some(due),
-                        promise,
-                    };
-                    return Ok(Came::Waits(Waiting { frame, due }));
-                }
-            }
-        }
+            let due = Due {
+                charge: self.waits_for(due),
+                of_request: Some(due),
+                promise,
+            };
+            return Ok(Came::Waits(Waiting { frame, due }));
+        };
         if let Some(promise) = &mut promise {
             promise.is_charged(due);
         }
-        Ok(Came::Charged(frame))
+        Ok(if is_below_high {
+            Came::Charged(frame)
+        } else {
+            Came::AboveHigh(frame, None, due)
+        })
     }
 
-    /// Charges what has come, of which only `promise` was promised. It never waits.
+    /// Charges what has come, of which only `promise` was promised. It never waits. False: it may be
+    /// above a high, whose delay was not taken.
     #[cold]
-    fn charge_beyond(&self, due: u64, promise: Option<&Promise>) -> Result<Charge, String> {
+    fn charge_beyond(&self, due: u64, promise: Option<&Promise>) -> Result<(Charge, bool), String> {
         let ledger = promise.map_or_else(
             || Ledger::of(&self.tenant()),
             |promise| Arc::clone(promise.ledger()),
@@ -301,8 +313,10 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
+        let at_once = self.group.charge_with(Bytes(due), OnFull::IfRoom).ok();
+        let is_at_once = at_once.is_some();
         // In a poll: reclaimers run on this thread only where nothing else makes room.
-        let charge = match self.group.try_charge(Bytes(due)) {
+        let charge = match at_once.map_or_else(|| self.group.try_charge(Bytes(due)), Ok) {
             Err(error) if error.is_would_block() => {
                 self.group.charge_with(Bytes(due), OnFull::Reclaim)
             }
@@ -310,15 +324,18 @@ impl Account {
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
         beyond.is_charged(unpromised);
-        Ok(charge)
+        Ok((charge, is_at_once))
     }
 
     #[cold]
     fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
         let bytes = len(&frame);
-        match self.charge_come(bytes) {
+        match self.group.charge_with(Bytes(bytes), OnFull::IfRoom).ok() {
             Some(charge) => Came::Alone(frame, charge),
             None => {
+                if let Some(charge) = self.charge_above_high(bytes) {
+                    return Came::AboveHigh(frame, Some(charge), bytes);
+                }
                 let due = Due {
                     charge: self.waits_for(bytes),
                     of_request: None,
@@ -329,14 +346,8 @@ impl Account {
         }
     }
 
-    /// Charges what has come, where there is room. Above a high its delay is left to the body, which
-    /// pays that of many frames at once.
-    #[inline]
-    fn charge_come(&self, bytes: u64) -> Option<Charge> {
-        let charged = self.group.charge_with(Bytes(bytes), OnFull::IfRoom).ok();
-        charged.or_else(|| self.charge_above_high(bytes))
-    }
-
+    /// Charges what has come and is above a high, where there is room below each max. Its delay is
+    /// left to the body, which takes that of many frames at once.
     #[cold]
     fn charge_above_high(&self, bytes: u64) -> Option<Charge> {
         self.group.charge_with(Bytes(bytes), OnFull::Now).ok()

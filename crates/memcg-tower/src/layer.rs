@@ -153,7 +153,8 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.weight.response = bytes as u64)
     }
 
-    /// Sets how long a request may wait for room. 1 second by default; zero sheds at once.
+    /// Sets how long a request may wait for room. 1 second by default. Zero sheds at once: before
+    /// that reclaimers are asked, on the thread of the request, since no later time can.
     pub fn patience(self, time: Duration) -> Self {
         self.with(|settings| settings.patience = time)
     }
@@ -169,7 +170,8 @@ impl<C> AdmissionLayer<C> {
 
     /// Sets how long the body of a request may bring nothing while its reader waits for it. 30
     /// seconds by default. It then fails, and the client gets 408, whatever the handler answers.
-    /// The time that the handler takes, or that the layer holds the body back, does not count. A
+    /// The time that the handler takes, also where it has dropped its read in a `select!` or a
+    /// timeout, does not count, nor that for which the layer holds the body back. A
     /// body of unknown length is a stream once the handler has answered, and has all the time. A
     /// refused request whose body is [drained](Self::drain) gets its answer after this time.
     ///

@@ -149,7 +149,7 @@ where
             *body.came = body.came.saturating_add(len(&frame));
             match account.comes(frame, *body.came, false) {
                 Ok(Came::Waits(waiting)) => *body.waits = Some(waiting),
-                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => {
+                Ok(Came::Charged(frame) | Came::Alone(frame, _) | Came::AboveHigh(frame, ..)) => {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Err(failed) => {
@@ -160,7 +160,9 @@ where
         }
         Poll::Ready(Some(
             match ready!(Waiting::poll(body.waits, account, context)) {
-                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => Ok(frame),
+                Ok(Came::Charged(frame) | Came::Alone(frame, _) | Came::AboveHigh(frame, ..)) => {
+                    Ok(frame)
+                }
                 Ok(Came::Waits(waiting)) => {
                     *body.waits = Some(waiting);
                     return Poll::Pending;

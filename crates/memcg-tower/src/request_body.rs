@@ -24,57 +24,42 @@ use crate::settings::Settings;
 /// A body pays the delay above a high once for so many bytes, or at its end.
 const GATHERED: u64 = 256 << 10;
 
-/// The delay of the bytes that have come while the group is above a high.
+/// Waits while the group is above a high, before a body is read.
 #[derive(Default)]
-struct HoldBack {
-    /// What has come and was paid for.
-    paid: u64,
-    delay: Option<Box<CheckpointFuture>>,
-}
+struct HoldBack(Option<Box<CheckpointFuture>>);
 
 impl HoldBack {
-    /// Ready where the body may go on: what has come is paid for, but for less than so many bytes.
-    /// The error is on the heap: the answer of each frame would be as large.
+    /// Takes the delay of so many bytes. The error is on the heap: the answer of each frame would be
+    /// as large.
     #[inline]
     fn poll(
         &mut self,
-        came: u64,
-        least: u64,
+        bytes: u64,
         account: &Account,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Box<ChargeError>>> {
-        if self.delay.is_some() {
-            return self.poll_on(came, context);
+        if self.0.is_some() {
+            return self.poll_on(context);
         }
-        let owes = came - self.paid;
-        let owes = if owes < least { 0 } else { owes };
         let check = account.group().run(memcg::Group::checkpoint_async);
-        let mut check = check.delayed_as(memcg::Bytes(owes));
+        let mut check = check.delayed_as(memcg::Bytes(bytes));
         match Pin::new(&mut check).poll(context) {
-            Poll::Ready(Ok(())) => {
-                self.paid += owes;
-                Poll::Ready(Ok(()))
-            }
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(refused)) => Poll::Ready(Err(Box::new(refused))),
             Poll::Pending => {
-                self.delay = Some(Box::new(check));
+                self.0 = Some(Box::new(check));
                 Poll::Pending
             }
         }
     }
 
     #[cold]
-    fn poll_on(
-        &mut self,
-        came: u64,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Box<ChargeError>>> {
-        let Some(delay) = &mut self.delay else {
+    fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
+        let Some(check) = &mut self.0 else {
             return Poll::Ready(Ok(()));
         };
-        let passed = ready!(Pin::new(&mut **delay).poll(context));
-        self.delay = None;
-        self.paid = came;
+        let passed = ready!(Pin::new(&mut **check).poll(context));
+        self.0 = None;
         Poll::Ready(passed.map_err(Box::new))
     }
 }
@@ -109,17 +94,36 @@ struct Reads<D> {
 struct Waits<D> {
     pace: Pace,
     frame: Option<Waiting<D>>,
+    /// Bytes that came above a high, whose delay is not taken yet.
+    owes: u64,
+    /// The inner body has ended. What it owes is left.
+    has_ended: bool,
+}
+
+impl<D> Default for Waits<D> {
+    fn default() -> Self {
+        Waits {
+            pace: Pace::default(),
+            frame: None,
+            owes: 0,
+            has_ended: false,
+        }
+    }
 }
 
 impl<D> Reads<D> {
-    /// The delay above a high, for what has come and was not paid for.
+    /// The delay above a high, where what came there is at least so much.
     #[inline]
     fn held_back(&mut self, least: u64, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        match self
-            .held_back
-            .poll(self.came, least, &self.account, context)
-        {
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+        let owes = self.waits.as_ref().map_or(0, |waits| waits.owes);
+        let pays = if owes < least { 0 } else { owes };
+        match self.held_back.poll(pays, &self.account, context) {
+            Poll::Ready(Ok(())) => {
+                if let Some(waits) = &mut self.waits {
+                    waits.owes -= pays;
+                }
+                Poll::Ready(Ok(()))
+            }
             Poll::Ready(Err(refused)) => Poll::Ready(Err(self.ends(*refused))),
             Poll::Pending => {
                 if let Some(waits) = &mut self.waits {
@@ -145,12 +149,7 @@ impl<D> Reads<D> {
 
     /// Nothing has come yet. `Err`: the client is too slow.
     fn wait(&mut self, context: &mut Context<'_>) -> Result<(), TooSlowError> {
-        let waits = self.waits.get_or_insert_with(|| {
-            Box::new(Waits {
-                pace: Pace::default(),
-                frame: None,
-            })
-        });
+        let waits = self.waits.get_or_insert_default();
         match waits
             .pace
             .waits(self.came, self.account.settings(), context)
@@ -196,13 +195,16 @@ impl<D: Buf + 'static> Reads<D> {
         match came {
             Came::Charged(frame) => Poll::Ready(Ok(frame)),
             Came::Alone(frame, charge) => Poll::Ready(Ok(keep(frame, charge))),
+            Came::AboveHigh(frame, alone, bytes) => {
+                let waits = self.waits.get_or_insert_default();
+                waits.owes = waits.owes.saturating_add(bytes);
+                Poll::Ready(Ok(match alone {
+                    Some(charge) => keep(frame, charge),
+                    None => frame,
+                }))
+            }
             Came::Waits(waiting) => {
-                let waits = self.waits.get_or_insert_with(|| {
-                    Box::new(Waits {
-                        pace: Pace::default(),
-                        frame: None,
-                    })
-                });
+                let waits = self.waits.get_or_insert_default();
                 waits.frame = Some(waiting);
                 self.poll_frame(context)
             }
@@ -213,6 +215,14 @@ impl<D: Buf + 'static> Reads<D> {
         self.waits
             .as_ref()
             .is_some_and(|waits| waits.frame.is_some())
+    }
+
+    /// It reads nothing: it waits with a frame, or has read all.
+    #[inline]
+    fn is_held(&self) -> bool {
+        self.waits
+            .as_ref()
+            .is_some_and(|waits| waits.frame.is_some() || waits.has_ended)
     }
 
     /// The frame that waits, once it is charged.
@@ -304,7 +314,15 @@ where
                 .poll_frame(context)
                 .map_err(|error| BodyError::Inner(error.into()));
         };
-        if reads.waits_with_a_frame() {
+        if reads.is_held() {
+            if !reads.waits_with_a_frame() {
+                let paid = ready!(reads.held_back(1, context));
+                *body.reads = None;
+                return match paid {
+                    Ok(()) => Poll::Ready(None),
+                    Err(refused) => fail(refused, body.reads),
+                };
+            }
             return match ready!(reads.poll_frame(context)) {
                 Ok(frame) => Poll::Ready(Some(Ok(frame))),
                 Err(error) => fail(error, body.reads),
@@ -320,10 +338,15 @@ where
             },
             Poll::Ready(Some(Err(error))) => fail(BodyError::Inner(error.into()), body.reads),
             Poll::Ready(None) => {
-                // The rest. What is left of the promise ends before that.
-                reads.account.has_read_all();
-                if let Err(refused) = ready!(reads.held_back(1, context)) {
-                    return fail(refused, body.reads);
+                if let Some(waits) = &mut reads.waits
+                    && waits.owes > 0
+                {
+                    // What is left of the promise ends before that.
+                    waits.has_ended = true;
+                    reads.account.has_read_all();
+                    if let Err(refused) = ready!(reads.held_back(1, context)) {
+                        return fail(refused, body.reads);
+                    }
                 }
                 *body.reads = None;
                 Poll::Ready(None)

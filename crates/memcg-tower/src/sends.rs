@@ -181,23 +181,24 @@ impl Window {
     }
 
     fn add(&self, charge: Charge) {
-        // Both are charges of one group, so nothing is left.
-        drop(self.state().free.merge(charge));
+        // Both are charges of one group, so nothing is left; it would be given back without the
+        // lock.
+        let unmerged = self.state().free.merge(charge);
+        drop(unmerged);
     }
 
     fn comes_back(&self, charge: Charge) {
-        let (given_back, waker) = {
+        let (given_back, unmerged, waker) = {
             let mut state = self.state();
             state.taken -= charge.bytes();
             state.are_kept = false;
             if state.has_ended {
-                (Some(charge), None)
+                (Some(charge), Ok(()), None)
             } else {
-                // Both are charges of one group, so nothing is left.
-                drop(state.free.merge(charge));
-                (None, state.waker.take())
+                (None, state.free.merge(charge), state.waker.take())
             }
         };
+        drop(unmerged);
         if let Some(given_back) = given_back {
             drop(given_back);
             self.account.look();
@@ -483,8 +484,16 @@ impl Turn {
         let settings = hold.settings();
         let group = hold.group();
         let missing = memcg::Bytes(missing);
-        if (are_kept || waited >= settings.patience || has_ample_room(group))
+        let is_due = are_kept || waited >= settings.patience;
+        if (is_due || has_ample_room(group))
             && let Some(charge) = group.charge_with(missing, OnFull::IfRoom).ok()
+        {
+            return Poll::Ready(Ok(charge));
+        }
+        // Above a high: it has waited already.
+        if is_due
+            && !group.inspect().high_delay(missing).is_zero()
+            && let Some(charge) = group.charge_with(missing, OnFull::Now).ok()
         {
             return Poll::Ready(Ok(charge));
         }

@@ -138,3 +138,53 @@ async fn a_body_above_high_pays_for_its_bytes_and_not_for_its_frames() {
         assert!(verdict.ends_with("all add up"), "{verdict}");
     }
 }
+
+/// A body that is not to be polled after its end, as a stream is not.
+struct Once(Option<Bytes>, bool);
+
+impl hyper::body::Body for Once {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = self.0.take();
+        assert!(frame.is_some() || !self.1, "it has ended already");
+        self.1 = frame.is_none();
+        std::task::Poll::Ready(frame.map(|data| Ok(Frame::data(data))))
+    }
+}
+
+/// What is left is paid at the end of a body, of which nothing is read any more.
+#[tokio::test]
+async fn a_small_body_pays_at_its_end() {
+    use futures_util::FutureExt;
+    use tower::{Layer, ServiceExt, service_fn};
+    let runtime = Runtime::builder()
+        .batch(memcg::Bytes(0))
+        .audit(true)
+        .build()
+        .unwrap();
+    let limits = Limits::new().high(10 * KIB);
+    let acme = runtime.root().create("acme", limits).unwrap();
+    let held = acme.force_charge(100 * KIB);
+    let tenant = acme.clone();
+    let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()))
+        .overhead(0)
+        .response(0);
+    let service = layer.layer(service_fn(|request: Request<_>| async {
+        let read = BodyExt::collect(request.into_body()).await;
+        let read = read.map(|read| read.to_bytes().len().to_string());
+        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(read.unwrap())))
+    }));
+    let body = Body::new(Once(Some(Bytes::from(vec![1; 1000])), false));
+    let mut answer = Box::pin(service.oneshot(Request::new(body)));
+    assert!(answer.as_mut().now_or_never().is_none(), "it is delayed");
+    assert_eq!(acme.live() - held.bytes(), 1000, "and was read");
+    drop(held);
+    let answer = answer.await.unwrap().into_body();
+    assert_eq!(answer.collect().await.unwrap().to_bytes(), "1000");
+    assert_eq!(acme.live(), 0);
+}
