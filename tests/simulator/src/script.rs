@@ -70,6 +70,10 @@ pub enum Size {
     More(u64),
     /// So many parts of 16 of the group's max.
     Part(u8),
+    /// What is live, and so much more: for a limit.
+    Above(u64),
+    /// As much as fits at all levels but the fullest, and so much less.
+    Beyond(u64),
 }
 
 /// How a charge is made.
@@ -324,6 +328,24 @@ struct Swarm {
 }
 
 impl Swarm {
+    /// What a run prefers it has.
+    fn prefer(&mut self, focus: Option<(u8, u8)>) {
+        let Some((from, to)) = focus else { return };
+        let is_in = |row: u8| (from..to).contains(&row);
+        self.tree |= is_in(32);
+        self.limits |= is_in(42);
+        self.marks |= is_in(48);
+        self.parts |= is_in(54);
+        self.vectors |= is_in(68);
+        self.central |= is_in(72);
+        self.tasks |= is_in(74);
+        self.caches |= is_in(82);
+        self.listeners |= is_in(87);
+        self.victims |= is_in(89);
+        self.stats |= is_in(91);
+        self.kmem |= is_in(93);
+    }
+
     /// Each part is there in half of the runs, so that crossings of any two come up without all of
     /// the others.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Swarm {
@@ -365,7 +387,9 @@ fn size(rng: &mut Xoshiro256PlusPlus) -> Size {
     match rng.random_range(0..12) {
         0 => Size::Less(pick(rng, &[0, 0, 1, 16, 128])),
         1 => Size::More(pick(rng, &[1, 1, 2, 64])),
-        2..=4 => Size::Part(rng.random_range(1..=20)),
+        2..=3 => Size::Part(rng.random_range(1..=20)),
+        4 => Size::Beyond(pick(rng, &[0, 1, 8, 16, 64])),
+        5 => Size::Above(pick(rng, &[0, 1, 16, 64, 300])),
         _ => Size::Bytes(pick(rng, &SIZES)),
     }
 }
@@ -403,10 +427,29 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
     }
 }
 
+/// Rows of [`what`] that a run may prefer.
+const FOCUSES: [Option<(u8, u8)>; 12] = [
+    None,
+    None,
+    Some((32, 42)),
+    Some((42, 48)),
+    Some((48, 52)),
+    Some((54, 62)),
+    Some((68, 74)),
+    Some((74, 82)),
+    Some((74, 87)),
+    Some((82, 87)),
+    Some((87, 91)),
+    Some((91, 95)),
+];
+
 /// Draws the script of a run.
 pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let swarm = Swarm::draw(rng);
+    let mut swarm = Swarm::draw(rng);
+    // Some runs do one thing most of the time, so that two of a kind meet.
+    let focus = pick(rng, &FOCUSES);
+    swarm.prefer(focus);
     let setup = setup(rng, swarm);
     let length = rng.random_range(20..220);
     let mut ops: Vec<Op> = Vec::with_capacity(length);
@@ -416,7 +459,11 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
         ops.push(Op(0, create(rng, parent)));
     }
     while ops.len() < length {
-        if let Some(what) = what(rng, swarm) {
+        let row = match focus {
+            Some((from, to)) if rng.random_bool(0.4) => rng.random_range(from..to),
+            _ => rng.random_range(0..100),
+        };
+        if let Some(what) = what(rng, swarm, row) {
             ops.push(Op(rng.random_range(0..setup.threads), what));
         }
     }
@@ -452,11 +499,11 @@ fn verb(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Verb {
 }
 
 /// One operation, or none where the swarm has switched its part off.
-fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
+fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
     // Most subjects are among few, so that operations meet.
     let one = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8 % 16;
     let (a, b) = (one(rng), one(rng));
-    let made = match rng.random_range(0..100) {
+    let made = match row {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
         22..32 => What::Drop(a),
         32..42 if swarm.tree => match rng.random_range(0..12) {
