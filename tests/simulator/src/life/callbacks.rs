@@ -362,7 +362,7 @@ impl Life {
                         // What a reclaimer that panics has freed does not count.
                         !self.shared.is_quiet()
                             || report.panics > 0
-                            || report.freed >= fell.min(bytes),
+                            || report.freed + report.pending >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
                     );
                 }
