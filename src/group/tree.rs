@@ -121,13 +121,13 @@ impl Group {
             && let Some(fault) = NameError::of_group(text)
         {
             let name = if fault == NameError::TooLong {
-                beginning(text)
+                beginning(text).into_owned()
             } else {
-                text.into()
+                self.copied(name)?
             };
             return Err(CreateError::Name {
                 parent: parent(),
-                name: name.into_owned(),
+                name,
                 fault,
             });
         }
@@ -181,7 +181,7 @@ impl Group {
                     bytes,
                 },
                 Err(NotCreated::Limit(kind, none)) => {
-                    CreateError::Limit(self.limit_error(kind, none, Some(name)))
+                    CreateError::Limit(self.limit_error(kind, none, Some(self.copied(name)?)))
                 }
             };
             return Err(error);
@@ -212,9 +212,8 @@ impl Group {
         &self,
         kind: LimitKind,
         NoLimitedAncestor(percent): NoLimitedAncestor,
-        name: Option<GroupName<'_>>,
+        name: Option<String>,
     ) -> LimitError {
-        let name = name.map(|name| name.to_string());
         LimitError::NoLimitedAncestor {
             group: self.clone(),
             name,

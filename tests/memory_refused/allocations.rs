@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use memcg::errors::CreateError;
 use memcg::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::workers::Other;
@@ -194,6 +195,46 @@ fn create_is_refused_while_the_dying_wait_for_their_barrier() {
             );
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");
+        },
+    );
+}
+
+/// An error that names the child has a copy of the name. Where there is no memory for that, the
+/// error says so.
+#[test]
+fn the_name_in_an_error_may_be_refused_memory() {
+    alone(
+        "allocations::the_name_in_an_error_may_be_refused_memory",
+        || {
+            let runtime = Runtime::builder().groups_max(2).build().expect("no limit");
+            let root = runtime.root();
+            let parent = root.create("parent", Limits::new()).expect("room");
+            let full = |given| with_allocations(given, || root.create("child", Limits::new()));
+            let fault = |given| with_allocations(given, || root.create("a/b", Limits::new()));
+            let percent = Limits::new().low(Limit::percent(10));
+            let limit = |given| with_allocations(given, || root.create("child", percent));
+            for (tried, answers) in [
+                ("full", [full(0), full(ALLOCATIONS_MAX)]),
+                ("a fault of the name", [fault(0), fault(ALLOCATIONS_MAX)]),
+                ("a limit of nothing", [limit(0), limit(ALLOCATIONS_MAX)]),
+            ] {
+                let [none, enough] = answers.map(|(made, refused)| (made.is_err(), refused));
+                assert!(none.0 && none.1 > 0, "{tried}: {none:?}");
+                assert_eq!(enough, (true, 0), "{tried}");
+            }
+            parent.offline().expect("no children");
+            let mut refused = 0;
+            for given in 0..ALLOCATIONS_MAX {
+                match with_allocations(given, || parent.create("child", Limits::new())) {
+                    (Err(CreateError::Offline { name, .. }), 0) => {
+                        assert_eq!(name, "child");
+                        break;
+                    }
+                    (Err(CreateError::Memory { .. }), 1..) => refused += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(refused > 0, "nothing was ever asked for");
         },
     );
 }

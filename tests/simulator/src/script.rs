@@ -70,6 +70,10 @@ pub enum Size {
     More(u64),
     /// So many parts of 16 of the group's max.
     Part(u8),
+    /// What is live, and so much more: for a limit.
+    Above(u64),
+    /// As much as fits at all levels but the fullest, and so much less.
+    Beyond(u64),
 }
 
 /// How a charge is made.
@@ -321,9 +325,29 @@ struct Swarm {
     idle: bool,
     ends: bool,
     faults: bool,
+    /// Foreign code that does more than count: what it does is judged less strictly.
+    acts: bool,
 }
 
 impl Swarm {
+    /// What a run prefers it has.
+    fn prefer(&mut self, focus: Option<(u8, u8)>) {
+        let Some((from, to)) = focus else { return };
+        let is_in = |row: u8| (from..to).contains(&row);
+        self.tree |= is_in(32);
+        self.limits |= is_in(42);
+        self.marks |= is_in(48);
+        self.parts |= is_in(54);
+        self.vectors |= is_in(68);
+        self.central |= is_in(72);
+        self.tasks |= is_in(74);
+        self.caches |= is_in(82);
+        self.listeners |= is_in(87);
+        self.victims |= is_in(89);
+        self.stats |= is_in(91);
+        self.kmem |= is_in(93);
+    }
+
     /// Each part is there in half of the runs, so that crossings of any two come up without all of
     /// the others.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Swarm {
@@ -349,6 +373,7 @@ impl Swarm {
             idle: half(),
             ends: half(),
             faults: half() && half(),
+            acts: half(),
         }
     }
 }
@@ -365,13 +390,16 @@ fn size(rng: &mut Xoshiro256PlusPlus) -> Size {
     match rng.random_range(0..12) {
         0 => Size::Less(pick(rng, &[0, 0, 1, 16, 128])),
         1 => Size::More(pick(rng, &[1, 1, 2, 64])),
-        2..=4 => Size::Part(rng.random_range(1..=20)),
+        2..=3 => Size::Part(rng.random_range(1..=20)),
+        4 => Size::Beyond(pick(rng, &[0, 1, 8, 16, 64])),
+        5 => Size::Above(pick(rng, &[0, 1, 16, 64, 300])),
         _ => Size::Bytes(pick(rng, &SIZES)),
     }
 }
 
-fn act(rng: &mut Xoshiro256PlusPlus) -> Act {
+fn act(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Act {
     match rng.random_range(0..8) {
+        _ if !swarm.acts => Act::Nothing,
         0 => Act::Panics,
         1 => Act::Charges(pick(rng, &SIZES)),
         2 => Act::Creates,
@@ -403,10 +431,29 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
     }
 }
 
+/// Rows of [`what`] that a run may prefer.
+const FOCUSES: [Option<(u8, u8)>; 12] = [
+    None,
+    None,
+    Some((32, 42)),
+    Some((42, 48)),
+    Some((48, 52)),
+    Some((54, 62)),
+    Some((68, 74)),
+    Some((74, 82)),
+    Some((74, 87)),
+    Some((82, 87)),
+    Some((87, 91)),
+    Some((91, 95)),
+];
+
 /// Draws the script of a run.
 pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let swarm = Swarm::draw(rng);
+    let mut swarm = Swarm::draw(rng);
+    // Some runs do one thing most of the time, so that two of a kind meet.
+    let focus = pick(rng, &FOCUSES);
+    swarm.prefer(focus);
     let setup = setup(rng, swarm);
     let length = rng.random_range(20..220);
     let mut ops: Vec<Op> = Vec::with_capacity(length);
@@ -416,7 +463,11 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
         ops.push(Op(0, create(rng, parent)));
     }
     while ops.len() < length {
-        if let Some(what) = what(rng, swarm) {
+        let row = match focus {
+            Some((from, to)) if rng.random_bool(0.4) => rng.random_range(from..to),
+            _ => rng.random_range(0..100),
+        };
+        if let Some(what) = what(rng, swarm, row) {
             ops.push(Op(rng.random_range(0..setup.threads), what));
         }
     }
@@ -452,11 +503,11 @@ fn verb(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Verb {
 }
 
 /// One operation, or none where the swarm has switched its part off.
-fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
+fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
     // Most subjects are among few, so that operations meet.
     let one = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8 % 16;
     let (a, b) = (one(rng), one(rng));
-    let made = match rng.random_range(0..100) {
+    let made = match row {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
         22..32 => What::Drop(a),
         32..42 if swarm.tree => match rng.random_range(0..12) {
@@ -519,7 +570,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
             _ => What::CentralRelease(a),
         },
         74..82 if swarm.tasks => match rng.random_range(0..8) {
-            0..=3 => What::Begin(a, size(rng), act(rng)),
+            0..=3 => What::Begin(a, size(rng), act(rng, swarm)),
             4 => What::BeginTimed(a, size(rng)),
             5 | 6 => What::Poll(a),
             _ => What::DropTask(a),
@@ -533,11 +584,14 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Option<What> {
             _ => What::Reclaim(a, size(rng)),
         },
         87..89 if swarm.listeners => match rng.random_range(0..3) {
-            0 | 1 => What::Listen(a, rng.random_range(0..12), act(rng)),
+            0 | 1 => {
+                let event = pick(rng, &[1, 2, 2, 3, 3, 6, 7, 8, 9, 10]);
+                What::Listen(a % 4, event, act(rng, swarm))
+            }
             _ => What::Unlisten(a),
         },
         89..91 if swarm.victims => match rng.random_range(0..7) {
-            0..=2 => What::Hook(a, pick(rng, &SIZES), act(rng)),
+            0..=2 => What::Hook(a, pick(rng, &SIZES), act(rng, swarm)),
             3 => What::Unhook(a),
             4 => What::Oom(a, rng.random_bool(0.7)),
             5 => What::OomGroup(a, rng.random()),

@@ -178,7 +178,8 @@ impl Life {
             assert!(waits, "{error}, and no charge is in line");
             return None;
         }
-        if ask.beside_credit {
+        // A line that has been served since does not show: the refusal was behind it all the same.
+        if ask.beside_credit || waits {
             return None;
         }
         assert!(

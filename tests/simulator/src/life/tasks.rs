@@ -165,6 +165,7 @@ impl Life {
             }
             // One that a thread of the runtime serves may be polled before it is woken.
             (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
+            (Poll::Ready(Err(error)), None) if self.keeps && error.is_cancelled() => {}
             (Poll::Ready(Ok(charge)), Some(End::Admitted | End::Unknown)) => {
                 self.twin.held.remove(&key);
                 self.keep(charge, group, 0, bytes);
