@@ -15,7 +15,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
-use crate::counter::watch::OBSERVED;
+use crate::counter::watch::{DEFERRED_ABOVE, DEFERRED_UNDERFLOW, OBSERVED};
 use crate::counter::{central, look};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};
@@ -298,13 +298,16 @@ pub(crate) fn close_poisoned(counter: &Counter, thread: &Outermost) {
 /// handle, and holds no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let above_max = look::take_deferred(counter);
+    let deferred = look::take_deferred(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    look_at_path(counter, thread, above_max);
+    look_at_path(counter, thread, deferred);
 }
 
-fn look_at_path(counter: &Counter, thread: &Outermost, above_max: bool) {
-    if above_max {
+fn look_at_path(counter: &Counter, thread: &Outermost, deferred: u64) {
+    if deferred & DEFERRED_UNDERFLOW != 0 {
+        look::tell_underflow(counter);
+    }
+    if deferred & DEFERRED_ABOVE != 0 {
         close_crossed(counter, thread);
         look::tell_above_max(counter, None);
     }

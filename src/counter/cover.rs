@@ -190,7 +190,7 @@ pub(super) fn take_reserved(
     // Mutation: e15-a-reserve-is-missed-without-a-handle
     let kept = (taken < n).then(|| Handle::pin(counter.first()));
     if taken < n {
-        counter.count_underflow(n - taken);
+        counter.count_underflow(n - taken, &Lazily::inside());
     }
     (taken, kept)
 }

@@ -14,7 +14,7 @@ use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::Lazily;
-use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
+use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
 use crate::counter::{exceeded, marks, pressure_mark};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
@@ -54,6 +54,17 @@ pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
             .path_below(top)
             .filter(|level| level.forced() > 0)
             .for_each(|level| policies.above_max(level));
+    }
+}
+
+/// Tells the policies that more was uncharged than charged at a level. The caller keeps it, and is in
+/// a slow path; it may hold the tree's lock, and may be in transit.
+#[cold]
+pub(crate) fn tell_underflow(level: &Counter) {
+    if is_no_alloc() {
+        defer(level, DEFERRED | DEFERRED_UNDERFLOW);
+    } else if let Some(policies) = level.tree().policies() {
+        policies.underflowed(level);
     }
 }
 
@@ -121,11 +132,12 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
     }
 }
 
-/// Takes the marks of a counter that a thread has taken off the list: whether a level was left
-/// above its max. The thread reads usage afterwards.
-pub(crate) fn take_deferred(counter: &Counter) -> bool {
+/// Takes the marks of a counter that a thread has taken off the list, and returns them: a level was
+/// left above its max, or has less than was uncharged. The thread reads usage afterwards.
+pub(crate) fn take_deferred(counter: &Counter) -> u64 {
+    let all = DEFERRED | DEFERRED_ABOVE | DEFERRED_UNDERFLOW;
     // SeqCst (E45): before the read of usage; pairs with `defer`.
-    let bits = counter.limits.watched.clear(DEFERRED | DEFERRED_ABOVE);
+    let bits = counter.limits.watched.clear(all);
     fence_after_exchange();
-    bits & DEFERRED_ABOVE != 0
+    bits & all
 }

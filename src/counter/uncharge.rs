@@ -247,7 +247,7 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
         let level = Stale::new(self);
-        let taken = self.subtract_usage(n);
+        let taken = self.subtract_usage(n, path);
         fence_after_exchange();
         let Stale { object, of } = level;
         // Usage that falls passes no mark of reclaim.
@@ -264,7 +264,7 @@ impl Counter {
     /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what
     /// is there.
     #[inline(always)]
-    fn subtract_usage(&self, n: u64) -> u64 {
+    fn subtract_usage(&self, n: u64, path: &Lazily) -> u64 {
         let n = n.min(USAGE_MAX);
         if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
             // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
@@ -276,10 +276,10 @@ impl Counter {
             if usage >= n.cast_signed() {
                 n
             } else {
-                self.put_back(n, usage)
+                self.put_back(n, usage, path)
             }
         } else {
-            self.subtract_clamped(n)
+            self.subtract_clamped(n, path)
         }
     }
 
@@ -287,18 +287,18 @@ impl Counter {
     /// charged.
     #[cold]
     #[inline(never)]
-    fn put_back(&self, n: u64, usage: i64) -> u64 {
+    fn put_back(&self, n: u64, usage: i64, path: &Lazily) -> u64 {
         let taken = usage.max(0).cast_unsigned();
         // SeqCst (E1, E11): as in `subtract_usage`.
         self.usage
             .units
             .fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
-        self.underflow(n, taken)
+        self.underflow(n, taken, path)
     }
 
     #[cold]
     #[inline(never)]
-    fn subtract_clamped(&self, n: u64) -> u64 {
+    fn subtract_clamped(&self, n: u64, path: &Lazily) -> u64 {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         // A plain subtraction would take usage far below zero for an instant, in which every charge
         // passes the limit.
@@ -313,24 +313,26 @@ impl Counter {
                 Ordering::Relaxed,
             ) {
                 Ok(_) if taken == n => return n,
-                Ok(_) => return self.underflow(n, taken),
+                Ok(_) => return self.underflow(n, taken, path),
                 Err(now) => usage = now,
             }
         }
     }
 
     #[cold]
-    fn underflow(&self, n: u64, taken: u64) -> u64 {
+    fn underflow(&self, n: u64, taken: u64, path: &Lazily) -> u64 {
         self.poisoned.store(true, Ordering::Relaxed);
-        self.count_underflow(n - taken);
+        self.count_underflow(n - taken, path);
         taken
     }
 
     /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep
     /// the object until they are counted here (`raw`). Afterwards the counter may be gone, unless
-    /// the caller has a handle.
-    pub(crate) fn count_underflow(&self, missing: u64) {
+    /// the caller has a handle. Listeners of the event run at the end of the slow path.
+    pub(crate) fn count_underflow(&self, missing: u64, path: &Lazily) {
         let sum = |sum: u64| Some(sum.saturating_add(missing));
+        path.enter();
+        look::tell_underflow(self);
         self.usage.underflows.fetch_add(1, Ordering::Relaxed);
         // Mutation: e15-underflow-is-counted-before-the-last-use
         self.tree()
@@ -346,9 +348,14 @@ impl Counter {
             .fetch_update(Ordering::Release, Ordering::Relaxed, sum);
     }
 
+    /// Units that were uncharged and never charged, as far as usage was too low for them.
+    pub(crate) fn underflowed(&self) -> u64 {
+        self.usage.underflowed.load(Ordering::Relaxed)
+    }
+
     /// Subtracts units that this walk has just added.
     pub(crate) fn take_off(&self, n: u64, path: &Lazily) {
-        self.subtract_usage(n);
+        self.subtract_usage(n, path);
         fence_after_exchange();
         look::fell(self, path);
     }

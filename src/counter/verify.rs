@@ -97,7 +97,8 @@ pub enum VerifyFaultKind {
     /// The children that are counted as in excess of their soft limits, themselves or somewhere
     /// below, are not those that are.
     Excess,
-    /// Units were uncharged that had not been charged.
+    /// Units were uncharged that had not been charged: what usage was too low for, and what lies as
+    /// credit without any usage behind it.
     Underflow,
     /// More is allocated than is live: see [`Group::ledger`](crate::Group::ledger). Or a group that
     /// [covers](crate::Limits::cover_allocations) has not counted what is allocated, with credit.
@@ -274,12 +275,13 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
     // complete.
     for (at, &counter) in order.iter().enumerate().rev() {
         let sum = &mut sums[at];
-        sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
+        let own_credit = credit_at(tree, counter);
+        sum.credit = sum.credit.saturating_add(own_credit);
         sum.live = sum.live.wrapping_add(tree.audited_live(counter));
         sum.ledger += ledger::own(counter);
         sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
-        judge(tree, counter, &sum, known, &mut faults);
+        judge(tree, counter, own_credit, &sum, known, &mut faults);
         let sum = if counter.cover_above().is_some() {
             sum
         } else {
@@ -317,6 +319,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
 fn judge(
     tree: &Tree,
     counter: &Counter,
+    own_credit: u64,
     sum: &Sums,
     known: &Known<'_>,
     faults: &mut Vec<VerifyFault>,
@@ -331,7 +334,13 @@ fn judge(
             found,
         });
     };
-    let underflowed = counter.usage.underflowed.load(Ordering::Relaxed);
+    // What was uncharged too much lies as credit until usage is to pay for it. Usage of a group that
+    // covers leaves out credit that reserved bytes pay for.
+    let unbacked = match counter.cover() {
+        None => own_credit.saturating_sub(usage),
+        Some(_) => 0,
+    };
+    let underflowed = counter.underflowed().saturating_add(unbacked);
     if underflowed > 0 {
         fault(VerifyFaultKind::Underflow, 0, underflowed);
     }

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `HIGH`, `RECLAIMS` (set again) | they follow a value: [`follow`](Watched::follow) writes the bit, then reads the value again |
 //! | `EXCEEDED`, `PRESSURE_PARTS` | they follow usage and limits, and each change of them is counted: loops of their own (`exceeded`, `pressure_mark`) do what `follow` does |
-//! | `DEFERRED`, `DEFERRED_ABOVE`, `RECLAIMS` (taken), `STALLS_LOOKED_AT`, and *listed* of the policies | they hand work over: one thread takes the bit, then reads what the work is about |
+//! | `DEFERRED`, `DEFERRED_ABOVE`, `DEFERRED_UNDERFLOW`, `RECLAIMS` (taken), `STALLS_LOOKED_AT`, and *listed* of the policies | they hand work over: one thread takes the bit, then reads what the work is about |
 //! | `WAITING`, `OBSERVED`, `PRESSURE_KNOWN`, and *listens* and *waits* of the policies | a lock covers the bit and what it stands for |
 //!
 //! `REPORTED` is never cleared.
@@ -38,6 +38,8 @@ pub(crate) const EXCEEDED: u64 = 1 << 4;
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
+/// It has found less than it uncharges: see `look::tell_underflow`.
+pub(crate) const DEFERRED_UNDERFLOW: u64 = 1 << 31;
 /// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see
 /// `marks`.
 pub(crate) const RECLAIMS: u64 = 1 << 7;
@@ -49,7 +51,7 @@ pub(crate) const PRESSURE_PARTS: u64 = 0x3f << 24;
 pub(crate) const STALLS_LOOKED_AT: u64 = 1 << 30;
 /// Bits that a walk does not look at.
 pub(crate) const NOT_OF_WALKS: u64 =
-    EXCEEDED | DEFERRED | DEFERRED_ABOVE | PRESSURE_PARTS | STALLS_LOOKED_AT;
+    EXCEEDED | DEFERRED | DEFERRED_ABOVE | DEFERRED_UNDERFLOW | PRESSURE_PARTS | STALLS_LOOKED_AT;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 

@@ -37,7 +37,7 @@ impl Group {
 /// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
 /// | the group alone | [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
 /// | the groups below | [`descendants`](Self::descendants), [`child_count`](Self::child_count), [`top`](Self::top) |
-/// | what happened | [`incidents`](Self::incidents) |
+/// | what happened | [`incidents`](Self::incidents), [`underflowed`](Self::underflowed) |
 /// | statistics | [`flush`](Self::flush), [`flush_ratelimited`](Self::flush_ratelimited) |
 ///
 /// ```
@@ -352,6 +352,26 @@ impl GroupInspector<'_> {
     /// ```
     pub fn incidents(&self) -> Vec<Incident> {
         incidents::of(self.group.first())
+    }
+
+    /// Returns the bytes that were given back to this group and never charged, as far as its usage
+    /// was too low for them: a bug of whoever gave them back. Each time is an
+    /// [`Event::Underflow`](crate::Event::Underflow). What lies as credit is not among them yet;
+    /// [`Runtime::verify`](crate::Runtime::verify) has both. One load; it allocates nothing.
+    ///
+    /// ```
+    /// use memcg::{Event, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().batch(memcg::Bytes(0)).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// acme.raw().charge(100)?;
+    /// acme.raw().uncharge(130); // a bug
+    /// assert_eq!((acme.inspect().underflowed(), acme.events().get(Event::Underflow)), (30, 1));
+    /// assert!(runtime.verify().to_string().contains("/acme: 30 uncharged that were never charged"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn underflowed(&self) -> u64 {
+        self.group.first().underflowed()
     }
 
     /// Publishes all statistics that were written in this subtree before the call. It costs half of

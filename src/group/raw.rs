@@ -245,8 +245,10 @@ impl RawCharges<'_> {
     ///
     /// To give back more than was charged is a bug of the caller. It takes nothing from other
     /// groups: the group's own usage ends at 0, its ancestors give back the bytes that it held, and
-    /// [`Counts::underflows`](crate::figures::TreeCounts::underflows) counts it.
-    /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes
+    /// [`Event::Underflow`](crate::Event::Underflow) counts it at the group, with
+    /// [`Counts::underflows`](crate::figures::TreeCounts::underflows) for all groups.
+    /// [`Runtime::verify`](crate::Runtime::verify) names the group and the bytes. A listener of the
+    /// event finds the caller: see the page *Recipes* of the book. If guards hold the bytes
     /// that were given back, the call counts nothing, and the drops of the guards are counted. Such
     /// a group's object is not used again, so a late drop finds its own group.
     ///

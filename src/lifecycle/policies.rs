@@ -36,6 +36,10 @@ impl Policies for GroupTree {
         }
     }
 
+    fn underflowed(&self, counter: &Counter) {
+        events::count(counter, Event::Underflow);
+    }
+
     fn usage_moved(&self, counter: &Counter) {
         // A call that runs no foreign code starts no thread to count credit, either.
         if counter.limits.watched.is_for(WAITING)

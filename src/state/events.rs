@@ -60,11 +60,18 @@ pub enum Event {
     /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says. Only
     /// builds with debug assertions look for it. It counts once for each such call.
     ReclaimStuck,
+    /// More was given back than the group has, which is a bug of whoever gave it back: see
+    /// [`RawCharges::uncharge`](crate::RawCharges::uncharge). It counts once for each time that
+    /// usage would have fallen below zero, at the group whose usage that was. Too much that is
+    /// given back first looks like credit, so the event may come later than the bug, and on another
+    /// thread: the page *Recipes* of the book says how to find the caller.
+    /// [`underflowed`](crate::inspect::GroupInspector::underflowed) has the bytes.
+    Underflow,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 12] = [
+    pub const ALL: [Event; 13] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -77,6 +84,7 @@ impl Event {
         Event::Panic,
         Event::PressureLevel,
         Event::ReclaimStuck,
+        Event::Underflow,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named
@@ -99,6 +107,7 @@ impl Event {
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
             Event::ReclaimStuck => "reclaim_stuck",
+            Event::Underflow => "underflow",
         }
     }
 }

@@ -33,7 +33,8 @@ pub struct TraceGuard {
 ///
 /// The thread that made the event happen reports it, at the end of that operation, and holds no
 /// lock of `memcg` then. An allocator reports nothing itself: the next other call of `memcg` does,
-/// on any thread. A refusal, a cancelled group and a panic of foreign code are warnings. What
+/// on any thread. A refusal, a cancelled group, a panic of foreign code and more given back than was
+/// charged are warnings. What
 /// happens often, such as a charge above high, is a debug message.
 ///
 /// ```
@@ -118,7 +119,12 @@ fn report_at_rate(rate: &Mutex<Rate>, happened: &EventInfo) {
 fn report(event: Event, group: &str, count: u64, times: u64) {
     let name = event.name();
     match event {
-        Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic | Event::ReclaimStuck => {
+        Event::Oom
+        | Event::OomKill
+        | Event::OomGroupKill
+        | Event::Panic
+        | Event::ReclaimStuck
+        | Event::Underflow => {
             tracing::warn!(target: "memcg", event = name, group, count, times);
         }
         Event::Low | Event::TimedOut | Event::Overcharge => {

@@ -217,8 +217,8 @@ impl OfTree {
 
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and
-/// `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be in transit:
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`,
+/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be in transit:
 /// these call no foreign code and take only locks that rank after the tree's. The caller of
 /// `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
@@ -233,6 +233,9 @@ pub(crate) trait Policies: Send + Sync {
     /// A charge went above the max of `counter`, by force or where max is only observed. In a slow
     /// path, or outside of any and not in transit.
     fn above_max(&self, counter: &Counter);
+
+    /// More was uncharged than charged at `counter`. In a slow path.
+    fn underflowed(&self, counter: &Counter);
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
     /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the

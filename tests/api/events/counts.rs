@@ -23,6 +23,7 @@ fn names() {
         (Event::Panic, "panic"),
         (Event::PressureLevel, "pressure_level"),
         (Event::ReclaimStuck, "reclaim_stuck"),
+        (Event::Underflow, "underflow"),
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);

@@ -12,6 +12,7 @@ mod inside;
 mod listening;
 mod panics;
 mod racing;
+mod underflow;
 mod waiting;
 
 use std::sync::{Arc, Mutex};

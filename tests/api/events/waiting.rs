@@ -187,9 +187,10 @@ fn every_event() {
         ));
         let root = runtime.root();
         // A call that hangs for a second is one of debug builds: `tests/pressure/reclaim/stuck.rs`.
+        // More given back than was charged is a fault that `left_empty` finds: `underflow`.
         let events = Event::ALL
             .into_iter()
-            .filter(|&event| event != Event::ReclaimStuck);
+            .filter(|event| ![Event::ReclaimStuck, Event::Underflow].contains(event));
         let futures: Vec<_> = events
             .map(|event| {
                 let mut future = Polled::new(root.events().changed(event));
