@@ -198,7 +198,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
             // SAFETY: the thread holds units of the counter.
             let counter = unsafe { Object::of(header).kept() };
             memory += if counter.is_memory() { units } else { 0 };
-            live_peak::settle_with(counter, block, Some(slot), least);
+            live_peak::settle_with(counter, Some(slot), least);
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }

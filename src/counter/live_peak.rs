@@ -25,8 +25,8 @@
 
 use smallvec::SmallVec;
 
-use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::object::{Counter, Object};
 use crate::counter::peak::{MOVERS, NO_MOVER};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::{LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored};
@@ -46,9 +46,6 @@ const COUNTS_MAX: usize = 4;
 /// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may count.
 const PASSED_FOR_SLOT: usize = 8;
 
-/// Bits of a mover for the number of its counter's slot; the thread's is above them.
-const INDEX_BITS: u32 = 28;
-
 /// The two bounds on the peak of live units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveBounds {
@@ -58,21 +55,33 @@ pub(crate) struct LiveBounds {
     now: u64,
 }
 
-fn mover_of(block: &Block, index: SlotIndex) -> u64 {
-    match index.number() {
-        Some(number) => block.charger() << INDEX_BITS | u64::from(number),
-        None => MOVERS,
-    }
+/// The counter of that slot index as a mover.
+fn mover_of(index: SlotIndex) -> u32 {
+    index.number().map_or(MOVERS, |number| number + 1)
 }
 
-/// The block of a mover's thread, and the index of its slot.
-fn parts(mover: u64) -> Option<(u32, SlotIndex)> {
-    if mover == NO_MOVER || mover == MOVERS {
-        return None;
-    }
-    let number = Block::number_of_charger(mover >> INDEX_BITS)?;
-    let index = SlotIndex::of_number((mover & ((1 << INDEX_BITS) - 1)) as u32);
-    Some((number, index))
+/// The slot index of a mover's counter.
+fn index_of(mover: u32) -> Option<SlotIndex> {
+    (mover != NO_MOVER && mover != MOVERS).then(|| SlotIndex::of_number(mover - 1))
+}
+
+/// The block of the one thread that moves units through the counter with that slot.
+fn block_of(tree: &Tree, index: SlotIndex) -> Option<&Block> {
+    let charger = &Object::of(tree.registry.header(index)?).charger;
+    // Relaxed: a second thread notes that it moves units before it changes this word.
+    let number = Block::number_of_charger(charger.load(Ordering::Relaxed))?;
+    tree.registry.block(number)
+}
+
+/// The thread of the block is the only one that has charged the counter.
+fn is_charger(counter: &Counter, block: &Block) -> bool {
+    counter.charger.load(Ordering::Relaxed) == block.charger()
+}
+
+/// What is known of the level's whole time.
+fn ever(level: &Counter) -> u64 {
+    let windows = level.tree().live_windows.lock();
+    windows.ever(level.key(), &level.live_peak)
 }
 
 // === Movers ===
@@ -86,9 +95,9 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
         return;
     }
     let first = first.filter(|_| counter.cover().is_none());
-    let me = first.map_or(MOVERS, |block| mover_of(block, counter.index));
+    let me = first.map_or(MOVERS, |_| mover_of(counter.index));
     for level in counter.path_to_root() {
-        let word = &level.live.mover;
+        let word = &level.limits.mover;
         // Before this thread's walk changes usage, by an exchange that releases. A thread that
         // reads usage and then finds itself the mover has not read what another one has added.
         let set = word.compare_exchange(NO_MOVER, me, Ordering::Relaxed, Ordering::Relaxed);
@@ -101,23 +110,23 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
 }
 
 /// From here on the level has several movers. It was `now` alone so far.
-fn end_mover(level: &Counter, now: u64) {
+fn end_mover(level: &Counter, now: u32) {
     if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
-        level.live.known.record(most);
+        level.live_peak.record(most);
     }
-    level.live.mover.store(MOVERS, Ordering::Relaxed);
+    level.limits.mover.store(MOVERS, Ordering::Relaxed);
 }
 
 /// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
 pub(crate) fn leave(counter: &Counter) {
-    let me = counter.live.mover.load(Ordering::Relaxed);
-    if !LOADS_FOR_FIGURES || parts(me).is_none() {
+    let me = counter.limits.mover.load(Ordering::Relaxed);
+    if !LOADS_FOR_FIGURES || index_of(me).is_none() {
         return;
     }
     for level in counter.path_to_root() {
         if let Some(Alone { most, stands }) = look_at_mover(level, me) {
-            let word = &level.live.mover;
-            level.live.known.record(if stands { most } else { 0 });
+            let word = &level.limits.mover;
+            level.live_peak.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
             // Who finds no mover finds what the last one had.
             figures_were_stored();
@@ -137,17 +146,17 @@ struct Alone {
 }
 
 /// `None`: it has another mover now, or none.
-fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
+fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
     let tree = level.tree();
-    let (number, index) = parts(now)?;
-    let block = tree.registry.block(number)?;
+    let index = index_of(now)?;
+    let block = block_of(tree, index)?;
     let still = tree.moving.seen_still();
     let over = block.transit.seen_over();
     let slot = block.slot(index).filter(|slot| !slot.is_vacant());
     let least = slot.map_or(0, Slot::least);
     let usage = level.usage();
     // After usage, see `note_mover`.
-    let is_alone = level.live.mover.load(Ordering::Relaxed) == now;
+    let is_alone = level.limits.mover.load(Ordering::Relaxed) == now;
     let stands = over.is_some()
         && still.is_some()
         && block.transit.seen_over() == over
@@ -161,7 +170,7 @@ fn look_at_mover(level: &Counter, now: u64) -> Option<Alone> {
 /// to move credit or usage, and has not begun.
 #[inline(always)]
 pub(crate) fn settle(counter: &Counter, block: &Block) {
-    if LOADS_FOR_FIGURES && counter.live.mover.load(Ordering::Relaxed) != MOVERS {
+    if LOADS_FOR_FIGURES && counter.limits.mover.load(Ordering::Relaxed) != MOVERS {
         settle_slow(counter, block);
     }
 }
@@ -179,7 +188,7 @@ pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
 #[inline(never)]
 fn settle_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
-    settle_with(counter, block, slot, Least::of(counter.tree(), slot));
+    settle_with(counter, slot, Least::of(counter.tree(), slot));
 }
 
 /// The least credit of this thread in a slot, and the drains until then.
@@ -204,43 +213,37 @@ impl Least {
 }
 
 /// [`settle`] for a caller that has read the least credit before it moved some.
-pub(crate) fn settle_with(counter: &Counter, block: &Block, slot: Option<&Slot>, least: Least) {
+pub(crate) fn settle_with(counter: &Counter, slot: Option<&Slot>, least: Least) {
     if LOADS_FOR_FIGURES {
         let Least { still, credit } = least;
         let stands = || {
             let now = || counter.tree().moving.seen_still();
             slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
         };
-        // Levels above with the same mover have the same usage, and have recorded as much.
-        let most = counter
-            .usage()
-            .saturating_add_signed(credit.saturating_neg());
-        if counter.live.known.rises(most) || !stands() {
-            record(counter, mover_of(block, counter.index), credit, stands);
-        }
+        record(counter, mover_of(counter.index), credit, stands);
         slot.inspect(|slot| slot.forget_least());
     }
 }
 
 /// Records usage without the least credit at each level that the mover moves alone. The two
 /// belong together where no drain of the slot is under way, says `stands`.
-fn record(counter: &Counter, me: u64, least: i64, stands: impl Fn() -> bool) {
+fn record(counter: &Counter, me: u32, least: i64, stands: impl Fn() -> bool) {
     for level in counter.path_to_root() {
-        let live = &level.live;
-        if live.mover.load(Ordering::Relaxed) != me {
+        if level.limits.mover.load(Ordering::Relaxed) != me {
             continue;
         }
         let usage = level.usage();
         // After usage, see `note_mover`.
-        if live.mover.load(Ordering::Relaxed) != me {
+        if level.limits.mover.load(Ordering::Relaxed) != me {
             continue;
         }
         if stands() {
-            live.known
+            level
+                .live_peak
                 .record(usage.saturating_add_signed(least.saturating_neg()));
         } else {
             // Another thread drains the slot, so that usage and credit do not fit together.
-            live.mover.store(MOVERS, Ordering::Relaxed);
+            level.limits.mover.store(MOVERS, Ordering::Relaxed);
         }
     }
 }
@@ -250,9 +253,11 @@ pub(crate) fn before_close(counter: &Counter) {
     if !LOADS_FOR_FIGURES {
         return;
     }
-    let now = counter.live.mover.load(Ordering::Relaxed);
+    let now = counter.limits.mover.load(Ordering::Relaxed);
     local::with_block(|block| match block {
-        Some(block) if now == mover_of(block, counter.index) => settle(counter, block),
+        Some(block) if now == mover_of(counter.index) && is_charger(counter, block) => {
+            settle(counter, block);
+        }
         _ if now == NO_MOVER || now == MOVERS => {}
         // The thread's next walk finds no stock, and does not settle.
         _ => note_mover(counter, None),
@@ -261,13 +266,13 @@ pub(crate) fn before_close(counter: &Counter) {
 
 /// The stock has closed, and its credit is back. The caller holds the tree's lock.
 pub(crate) fn has_closed(counter: &Counter) {
-    let me = counter.live.mover.load(Ordering::Relaxed);
-    if !LOADS_FOR_FIGURES || parts(me).is_none() {
+    let me = counter.limits.mover.load(Ordering::Relaxed);
+    if !LOADS_FOR_FIGURES || index_of(me).is_none() {
         return;
     }
     let tree = counter.tree();
     for level in counter.path_to_root() {
-        if level.live.mover.load(Ordering::Relaxed) == me {
+        if level.limits.mover.load(Ordering::Relaxed) == me {
             let windows = tree.windows.lock();
             windows.lower_running(level.key(), level.peaks(), || level.usage());
         }
@@ -282,11 +287,11 @@ impl Counter {
     pub(crate) fn record_peak(&self, usage: u64) -> bool {
         let mut is_due = false;
         if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
-            self.live.known.record(self.without_bound(usage));
+            self.live_peak.record(self.without_bound(usage));
             is_due =
-                self.live.mover.load(Ordering::Relaxed) == MOVERS && self.may_have_credit_below();
+                self.limits.mover.load(Ordering::Relaxed) == MOVERS && self.may_have_credit_below();
             if is_due {
-                self.live.is_due.store(true, Ordering::Relaxed);
+                self.limits.count_is_due.store(true, Ordering::Relaxed);
             }
         }
         self.peaks().record(usage);
@@ -318,7 +323,7 @@ impl Counter {
 pub(crate) fn count_due(counter: &Counter, path: &Entered) {
     if LOADS_FOR_FIGURES {
         for level in counter.path_to_root() {
-            if level.live.is_due.load(Ordering::Relaxed) {
+            if level.limits.count_is_due.load(Ordering::Relaxed) {
                 count_due_slow(counter, level, path);
             }
         }
@@ -328,7 +333,7 @@ pub(crate) fn count_due(counter: &Counter, path: &Entered) {
 #[cold]
 #[inline(never)]
 fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
-    level.live.is_due.store(false, Ordering::Relaxed);
+    level.limits.count_is_due.store(false, Ordering::Relaxed);
     // Its own stock is all that is open below: then this thread need not know of others.
     let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
     let counted = if alone {
@@ -337,11 +342,11 @@ fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
         count_below(level, &stocks, COUNTED_MAX, path)
     } else {
         // Another thread has the lock: the next slow path here counts.
-        level.live.is_due.store(true, Ordering::Relaxed);
+        level.limits.count_is_due.store(true, Ordering::Relaxed);
         None
     };
     if let Some(live) = counted {
-        level.live.known.record(live);
+        level.live_peak.record(live);
     }
 }
 
@@ -441,7 +446,7 @@ fn note_anew(level: &Counter, stocks: &Stocks) {
         .all_open()
         .filter(|counter| counter.is_within(level))
         // A mover alone needs what its slot has noted.
-        .filter(|counter| counter.live.mover.load(Ordering::Relaxed) == MOVERS);
+        .filter(|counter| counter.limits.mover.load(Ordering::Relaxed) == MOVERS);
     for counter in counters {
         let blocks = tree.registry.listed();
         blocks
@@ -459,7 +464,7 @@ fn note_anew(level: &Counter, stocks: &Stocks) {
 /// No other thread or counter has moved units of the level beside one: where [`read`] then has one
 /// number, so has a window.
 pub(crate) fn has_one_mover(level: &Counter) -> bool {
-    level.live.mover.load(Ordering::Relaxed) != MOVERS
+    level.limits.mover.load(Ordering::Relaxed) != MOVERS
 }
 
 /// The bounds as they are now.
@@ -469,11 +474,10 @@ pub(crate) fn read(level: &Counter) -> LiveBounds {
 }
 
 fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
-    let live = &level.live;
-    let me = live.mover.load(Ordering::Relaxed);
+    let me = level.limits.mover.load(Ordering::Relaxed);
     figures_were_loaded();
     if me != MOVERS && (me == NO_MOVER || !level.may_have_credit_below()) {
-        let min = live.known.ever();
+        let min = ever(level);
         let now = level.usage().min(min);
         return LiveBounds { min, max: min, now };
     }
@@ -481,10 +485,10 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     let stocks = level.tree().lock(path);
     if let Some(Alone { most, stands }) = look_at_mover(level, me) {
         if stands {
-            live.known.record(most);
+            level.live_peak.record(most);
         }
         // Read after the slot: an owner that has begun again has recorded what was before.
-        let min = live.known.ever();
+        let min = ever(level);
         let max = if stands { min } else { most.max(min) };
         return LiveBounds { min, max, now: 0 };
     }
@@ -495,8 +499,8 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     } else {
         level.without_bound(level.usage())
     };
-    live.known.record(now);
-    let min = live.known.ever();
+    level.live_peak.record(now);
+    let min = ever(level);
     LiveBounds {
         min,
         max: level.peaks().ever().max(min),
@@ -508,15 +512,16 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
 /// those of one moment of the call, at least.
 pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     let LiveBounds { now, .. } = read_in(level, path);
-    let me = level.live.mover.load(Ordering::Relaxed);
-    if parts(me).is_none() {
+    let me = level.limits.mover.load(Ordering::Relaxed);
+    if index_of(me).is_none() {
         return now;
     }
     let own = path.own_block();
-    let Some(block) = own.filter(|block| mover_of(block, level.index) == me) else {
+    let is_own = |block: &&Block| mover_of(level.index) == me && is_charger(level, block);
+    let Some(block) = own.filter(is_own) else {
         // Of the least that another slot has noted nobody knows whether it was before the window.
         for level in level.path_to_root() {
-            end_mover(level, level.live.mover.load(Ordering::Relaxed));
+            end_mover(level, level.limits.mover.load(Ordering::Relaxed));
         }
         return 0;
     };

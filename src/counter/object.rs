@@ -20,7 +20,7 @@ use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
-use crate::counter::peak::{LivePeak, Peaks};
+use crate::counter::peak::{LivePeak, NO_MOVER, Peaks};
 use crate::counter::protection::Protected;
 use crate::counter::spare::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
@@ -101,7 +101,8 @@ pub(crate) struct Object {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    pub(crate) live: LivePeak,
+    /// Live units that the level is known to have had at one moment: see `live_peak`.
+    pub(crate) live_peak: LivePeak,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool
@@ -254,6 +255,11 @@ pub(crate) struct LimitWords {
     pub(crate) tight: AtomicBool,
     /// A walk was refused here lately, so walks look at all of their levels first: see `ahead`.
     pub(crate) refuses: AtomicBool,
+    /// A walk has left a new peak of usage, and no thread has counted the credit below since: see
+    /// `live_peak`.
+    pub(crate) count_is_due: AtomicBool,
+    /// The one counter that moves units of the level: see `live_peak`.
+    pub(crate) mover: StatU32,
     /// Units that forced charges have ever put above max.
     pub(crate) forced_total: StatU64,
     pub(crate) watched: Watched,
@@ -305,7 +311,7 @@ impl Object {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            live: LivePeak::default(),
+            live_peak: LivePeak::default(),
         }
     }
 
@@ -347,7 +353,7 @@ impl Object {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Object {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             pressure_from,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has
             // to.
@@ -361,7 +367,11 @@ impl Object {
             // A late step may still read the state. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _, audit_shared: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, refuses, forced_total, watched, soft, in_excess, protected } = limits;
+        let LimitWords {
+            max: _, open, tight, refuses, mover, forced_total, watched, soft, in_excess, protected,
+            // A hint.
+            count_is_due: _,
+        } = limits;
         let figures = [underflows, failcnt, settled, forced_total];
         [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
@@ -372,7 +382,8 @@ impl Object {
             && high.load(Ordering::Relaxed) == u64::MAX
             && reclaim_above.load(Ordering::Relaxed) == u64::MAX
             && touched.load(Ordering::Relaxed) == 0
-            && live.is_new()
+            && live_peak.is_new()
+            && mover.load(Ordering::Relaxed) == NO_MOVER
             && pressure_from.load(Ordering::Relaxed) == 0
             && protected.iter().all(Protected::is_clean)
             && watched.bits() == 0
@@ -384,7 +395,7 @@ impl Object {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Object {
-            usage, limits, stuck, poisoned, kept, charger, high, live, incarnation, pressure_from,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -396,7 +407,9 @@ impl Object {
             // The state moves on to the next generation. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, refuses, forced_total, watched, soft, in_excess, protected } = limits;
+        let LimitWords {
+            max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,
+        } = limits;
         for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
         }
@@ -413,7 +426,9 @@ impl Object {
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
         reclaim_above.store(u64::MAX, Ordering::Relaxed);
-        live.forget();
+        live_peak.forget();
+        mover.store(NO_MOVER, Ordering::Relaxed);
+        count_is_due.store(false, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
         protected.iter().for_each(Protected::reset);

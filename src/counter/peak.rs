@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU64 as StatU64};
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
 #[derive(Default)]
@@ -20,34 +20,99 @@ pub(crate) struct Peaks {
     running: AtomicU64,
 }
 
-/// Words of a level for the peak of its live units. `live_peak` has their rules.
+/// Live units that a level is known to have had at one moment since a window of it was last reset;
+/// where it has none, ever. `live_peak` says when they are known.
 #[derive(Default)]
-pub(crate) struct LivePeak {
-    /// Live units that the level is known to have had at one moment.
-    pub(crate) known: Peaks,
-    /// The one thread and counter that move units of the level; [`NO_MOVER`], or [`MOVERS`].
-    pub(crate) mover: StatU64,
-    /// A walk has left a new peak of usage, and no thread has counted the credit below since.
-    pub(crate) is_due: StatBool,
-}
+pub(crate) struct LivePeak(StatU64);
 
 /// Nobody has moved units of a level yet.
-pub(crate) const NO_MOVER: u64 = 0;
+pub(crate) const NO_MOVER: u32 = 0;
 
 /// More than one thread or counter moves units of a level.
-pub(crate) const MOVERS: u64 = u64::MAX;
+pub(crate) const MOVERS: u32 = u32::MAX;
 
 impl LivePeak {
-    /// See [`Peaks::forget`].
-    pub(crate) fn forget(&self) {
-        self.known.forget();
-        self.mover.store(NO_MOVER, Ordering::Relaxed);
-        self.is_due.store(false, Ordering::Relaxed);
+    pub(crate) fn rises(&self, live: u64) -> bool {
+        live > self.0.load(Ordering::Relaxed)
     }
 
-    /// The words are those of a level that nobody has charged.
+    pub(crate) fn record(&self, live: u64) {
+        if self.rises(live) {
+            self.0.fetch_max(live, Ordering::Relaxed);
+        }
+    }
+
+    /// No thread uses the counter, and no reader has a window on it.
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Nobody has charged the level.
     pub(crate) fn is_new(&self) -> bool {
-        self.known.ever() == 0 && self.mover.load(Ordering::Relaxed) == NO_MOVER
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The windows of a tree on live units, by their counter.
+#[derive(Default)]
+pub(crate) struct LiveWindows(BTreeMap<u64, LiveWindowsOfCounter>);
+
+#[derive(Default)]
+struct LiveWindowsOfCounter {
+    /// The peak before a window was last reset.
+    earlier: u64,
+    windows: Vec<Arc<StatU64>>,
+}
+
+impl LiveWindows {
+    /// A window on the counter of that key, which starts from `now`.
+    pub(crate) fn open(&mut self, key: u64, peak: &LivePeak, now: u64) -> Arc<StatU64> {
+        let window = Arc::new(StatU64::new(0));
+        let here = self.0.entry(key).or_default();
+        here.windows.push(Arc::clone(&window));
+        here.reset(peak, &window, now);
+        window
+    }
+
+    pub(crate) fn reset(&mut self, key: u64, peak: &LivePeak, window: &Arc<StatU64>, now: u64) {
+        if let Some(here) = self.0.get_mut(&key) {
+            here.reset(peak, window, now);
+        }
+    }
+
+    pub(crate) fn close(&mut self, key: u64, peak: &LivePeak, window: &Arc<StatU64>) {
+        let Some(here) = self.0.get_mut(&key) else {
+            return;
+        };
+        here.windows.retain(|other| !Arc::ptr_eq(other, window));
+        if here.windows.is_empty() {
+            peak.record(here.earlier);
+            self.0.remove(&key);
+        }
+    }
+
+    /// The peak over the counter's whole time.
+    pub(crate) fn ever(&self, key: u64, peak: &LivePeak) -> u64 {
+        let earlier = self.0.get(&key).map_or(0, |here| here.earlier);
+        earlier.max(peak.0.load(Ordering::Relaxed))
+    }
+
+    /// The peak since the window was last reset.
+    pub(crate) fn since(&self, peak: &LivePeak, window: &StatU64) -> u64 {
+        let folded = window.load(Ordering::Relaxed);
+        folded.max(peak.0.load(Ordering::Relaxed))
+    }
+}
+
+impl LiveWindowsOfCounter {
+    fn reset(&mut self, peak: &LivePeak, window: &Arc<StatU64>, now: u64) {
+        let before = peak.0.swap(0, Ordering::Relaxed);
+        peak.0.fetch_max(now, Ordering::Relaxed);
+        self.earlier = self.earlier.max(before);
+        for other in &self.windows {
+            other.fetch_max(before, Ordering::Relaxed);
+        }
+        window.store(0, Ordering::Relaxed);
     }
 }
 

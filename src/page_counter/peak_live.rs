@@ -157,12 +157,9 @@ impl PeakLiveWindow {
         let usage = PeakWindow::open(counter, keep);
         let path = SlowPath::enter();
         let start = live_peak::begin_window(counter, &path);
-        let value =
-            counter
-                .tree()
-                .live_windows
-                .lock()
-                .open(counter.key(), &counter.live.known, || start);
+        let mut windows = counter.tree().live_windows.lock();
+        let value = windows.open(counter.key(), &counter.live_peak, start);
+        drop(windows);
         PeakLiveWindow { usage, value }
     }
 
@@ -171,7 +168,10 @@ impl PeakLiveWindow {
     pub fn peak(&self) -> PeakLive {
         let counter = self.usage.counter();
         let is_exact = live_peak::has_one_mover(counter) && peak_live(counter).exact().is_some();
-        let min = counter.live.known.read(&self.value);
+        let path = SlowPath::enter();
+        let windows = counter.tree().live_windows.lock();
+        let min = windows.since(&counter.live_peak, &self.value);
+        drop((windows, path));
         let max = if is_exact {
             min
         } else {
@@ -187,12 +187,8 @@ impl PeakLiveWindow {
         self.usage.reset();
         let path = SlowPath::enter();
         let start = live_peak::begin_window(counter, &path);
-        counter.tree().live_windows.lock().reset(
-            counter.key(),
-            &counter.live.known,
-            &self.value,
-            || start,
-        );
+        let mut windows = counter.tree().live_windows.lock();
+        windows.reset(counter.key(), &counter.live_peak, &self.value, start);
     }
 }
 
@@ -201,7 +197,7 @@ impl Drop for PeakLiveWindow {
         let counter = self.usage.counter();
         let _path = SlowPath::enter();
         let mut windows = counter.tree().live_windows.lock();
-        windows.close(counter.key(), &self.value);
+        windows.close(counter.key(), &counter.live_peak, &self.value);
     }
 }
 

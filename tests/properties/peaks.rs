@@ -239,17 +239,19 @@ fn bounds_hold_beside_threads_that_run() {
             scope.spawn(move || {
                 let mut seed = thread + 1;
                 let mut charges: Vec<Charge> = Vec::new();
+                let give_back = |charge: Charge| {
+                    let bytes = charge.bytes();
+                    held.fetch_sub(bytes, Ordering::SeqCst);
+                    drop(charge);
+                    reached.fetch_sub(bytes, Ordering::SeqCst);
+                };
                 for round in 0..rounds {
                     seed ^= seed << 13;
                     seed ^= seed >> 7;
                     seed ^= seed << 17;
                     let bytes = seed % 40_000 + 1;
                     if !charges.is_empty() && (seed >> 62 == 0 || charges.len() > 40) {
-                        let charge = charges.swap_remove(seed as usize % charges.len());
-                        let bytes = charge.bytes();
-                        held.fetch_sub(bytes, Ordering::SeqCst);
-                        drop(charge);
-                        reached.fetch_sub(bytes, Ordering::SeqCst);
+                        give_back(charges.swap_remove(seed as usize % charges.len()));
                     } else {
                         let now = reached.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         most_reached.fetch_max(now, Ordering::SeqCst);
@@ -267,6 +269,7 @@ fn bounds_hold_beside_threads_that_run() {
                         }
                     }
                 }
+                charges.into_iter().for_each(give_back);
             });
         }
     });

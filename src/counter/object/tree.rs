@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
 use crate::counter::object::{Counter, Incarnation, Kept, Object};
-use crate::counter::peak::Windows;
+use crate::counter::peak::{LiveWindows, Windows};
 use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
@@ -46,7 +46,7 @@ pub(crate) struct Tree {
     pub(crate) hierarchy: Hierarchy,
     /// Readers with peaks of their own, of usage and of live units.
     pub(crate) windows: Lock<Windows>,
-    pub(crate) live_windows: Lock<Windows>,
+    pub(crate) live_windows: Lock<LiveWindows>,
     /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
     /// together.
     pub(crate) moving: Moves,
@@ -118,7 +118,7 @@ impl Tree {
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
-            live_windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            live_windows: Lock::new(Rank::Bookkeeping, LiveWindows::default()),
             moving: Moves::default(),
             noting: Moves::default(),
         })
