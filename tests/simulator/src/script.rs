@@ -468,7 +468,16 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
             _ => rng.random_range(0..100),
         };
         if let Some(what) = what(rng, swarm, row) {
+            // A charge that waits at its own max for what is left above: the max goes, and the charge
+            // moves to another line.
+            let moves = match what {
+                What::Begin(group, Size::Beyond(_), _) if rng.random() => Some(group),
+                _ => None,
+            };
             ops.push(Op(rng.random_range(0..setup.threads), what));
+            if let Some(group) = moves {
+                ops.push(Op(0, What::Unset(group, Kind::Max)));
+            }
         }
     }
     (setup, ops)
@@ -570,7 +579,8 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             _ => What::CentralRelease(a),
         },
         74..82 if swarm.tasks => match rng.random_range(0..8) {
-            0..=3 => What::Begin(a, size(rng), act(rng, swarm)),
+            0 => What::Begin(a, Size::Beyond(pick(rng, &[0, 0, 1, 8])), act(rng, swarm)),
+            1..=3 => What::Begin(a, size(rng), act(rng, swarm)),
             4 => What::BeginTimed(a, size(rng)),
             5 | 6 => What::Poll(a),
             _ => What::DropTask(a),

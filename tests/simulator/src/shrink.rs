@@ -40,10 +40,10 @@ pub fn shrink(
     let first = best.2.operation.saturating_add(1).min(best.1.len());
     try_it(&mut best, setup.clone(), ops[..first].to_vec());
     loop {
-        let before = best.clone_size();
+        let before = (best.0.clone(), best.1.clone());
         leave_out(&mut best, until);
         make_plain(&mut best, until);
-        if best.clone_size() == before || Instant::now() >= until {
+        if (&best.0, &best.1) == (&before.0, &before.1) || Instant::now() >= until {
             PATIENCE.store(5_000, Ordering::Relaxed);
             return best;
         }
@@ -51,16 +51,6 @@ pub fn shrink(
 }
 
 type Best = (Setup, Vec<Op>, Failure);
-
-trait CloneSize {
-    fn clone_size(&self) -> (Setup, Vec<Op>);
-}
-
-impl CloneSize for Best {
-    fn clone_size(&self) -> (Setup, Vec<Op>) {
-        (self.0.clone(), self.1.clone())
-    }
-}
 
 fn try_it(best: &mut Best, setup: Setup, ops: Vec<Op>) -> bool {
     match run(&setup, &ops) {
@@ -130,13 +120,13 @@ fn make_plain(best: &mut Best, until: Instant) {
             let setup = best.0.clone();
             try_it(best, setup, ops);
         }
-        if let Some(plainer) = plainer(&best.1[at].1) {
-            if Instant::now() < until {
-                let mut ops = best.1.clone();
-                ops[at].1 = plainer;
-                let setup = best.0.clone();
-                try_it(best, setup, ops);
-            }
+        if let Some(plainer) = plainer(&best.1[at].1)
+            && Instant::now() < until
+        {
+            let mut ops = best.1.clone();
+            ops[at].1 = plainer;
+            let setup = best.0.clone();
+            try_it(best, setup, ops);
         }
     }
 }

@@ -285,7 +285,7 @@ pub(super) struct Listener {
     group: usize,
     event: Event,
     /// The count before it began, and the events that it was told of since.
-    before: u64,
+    before: Option<u64>,
     told: Arc<AtomicU64>,
 }
 
@@ -492,11 +492,13 @@ impl Life {
                 do_act(act, &happened.group(), &shared);
             })
         });
+        // What a thread of the runtime counts meanwhile is told or not.
+        let is_known = self.handle(group).events().get(event) == before;
         self.listeners.push(Listener {
             registration,
             group,
             event,
-            before,
+            before: is_known.then_some(before),
             told,
         });
     }
@@ -555,10 +557,12 @@ impl Life {
             return Ok(());
         }
         for listener in &self.listeners {
-            let Some(handle) = self.handles[listener.group].first() else {
+            let (Some(handle), Some(before)) =
+                (self.handles[listener.group].first(), listener.before)
+            else {
                 continue;
             };
-            let happened = handle.events().get(listener.event) - listener.before;
+            let happened = handle.events().get(listener.event) - before;
             let told = listener.told.load(Ordering::SeqCst);
             ensure_eq!(
                 told,
