@@ -14,18 +14,15 @@ use memcg::{Limits, Runtime, Weigh};
 use memcg_bench_rows::Bench;
 use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
 use memcg_tokio::channel;
-use tokio::sync::mpsc;
 
 const BENCH: Bench = Bench {
     name: "instructions",
     about: "Counts the instructions of a message through the channel under valgrind, and fails above a ceiling.",
 };
 
-/// A message that is sent and received.
-const MESSAGE_INSTRUCTIONS_MAX: f64 = 1.0;
-
-/// The same through tokio's bounded channel, which shows that of the whole there is no more.
-const TOKIO_MESSAGE_INSTRUCTIONS_MAX: f64 = 1.0;
+/// A message that is sent and received: 315 on x86-64 with rustc 1.95, and a tenth more for other
+/// compilers. Through tokio's bounded channel it takes 338.
+const MESSAGE_INSTRUCTIONS_MAX: f64 = 347.0;
 
 /// Messages that fit at a time.
 const ROOM: usize = 128;
@@ -65,33 +62,12 @@ fn messages(rounds: u64) {
     counted(|| pass(rounds));
 }
 
-fn messages_of_tokio(rounds: u64) {
-    let (sender, mut receiver) = mpsc::channel(ROOM);
-    let mut pass = |times: u64| {
-        for _ in 0..times {
-            let sent = finish(sender.send(Packet(black_box(1))));
-            assert!(sent.is_ok(), "the receiver is there");
-            black_box(finish(receiver.recv()).map_or(0, |Packet(value)| value));
-        }
-    };
-    pass(1_000);
-    counted(|| pass(rounds));
-}
-
-const PATHS: &[CountedPath<()>] = &[
-    CountedPath::new(
-        "messages",
-        "a message that is sent and received",
-        MESSAGE_INSTRUCTIONS_MAX,
-        |(), rounds| messages(rounds),
-    ),
-    CountedPath::new(
-        "messages-of-tokio",
-        "the same through tokio's bounded channel",
-        TOKIO_MESSAGE_INSTRUCTIONS_MAX,
-        |(), rounds| messages_of_tokio(rounds),
-    ),
-];
+const PATHS: &[CountedPath<()>] = &[CountedPath::new(
+    "messages",
+    "a message that is sent and received",
+    MESSAGE_INSTRUCTIONS_MAX,
+    |(), rounds| messages(rounds),
+)];
 
 fn main() -> ExitCode {
     count_paths(&BENCH, PATHS, || ((), "Channel".to_owned()))

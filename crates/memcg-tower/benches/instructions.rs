@@ -26,11 +26,12 @@ const BENCH: Bench = Bench {
     about: "Counts the instructions of a request through the layer under valgrind, and fails above a ceiling.",
 };
 
-/// A request with a body of one frame, more than without the layer.
-const REQUEST_INSTRUCTIONS_MAX: f64 = 1.0;
+/// A request with a body of one frame, more than without the layer: 2,071 on x86-64 with rustc 1.95,
+/// and a tenth more for other compilers.
+const REQUEST_INSTRUCTIONS_MAX: f64 = 2_278.0;
 
-/// The same with a group of its own.
-const REQUEST_GROUP_INSTRUCTIONS_MAX: f64 = 1.0;
+/// The same with a group of its own: 8,129.
+const REQUEST_GROUP_INSTRUCTIONS_MAX: f64 = 8_942.0;
 
 const REQUESTS: u64 = 10_000;
 const FRAME: &[u8] = &[0; 1024];
