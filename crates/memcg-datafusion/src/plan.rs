@@ -25,7 +25,7 @@ use crate::ended::Life;
 use crate::files::Files;
 use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queued::put_partitions_in_queue;
+use crate::queued::{is_in_queue, put_partitions_in_queue};
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
@@ -176,6 +176,7 @@ impl ExecutionPlan for InGroupExec {
             waker: life.waker(),
             life,
             unreserved,
+            is_queued: is_in_queue(&self.input),
             excess: None,
         }))
     }
@@ -330,6 +331,8 @@ struct InGroupStream {
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,
+    /// The queue looks at the ends that `unreserved` tells of.
+    is_queued: bool,
     /// The excess at the last batch.
     excess: Option<Excess>,
 }
@@ -348,11 +351,9 @@ impl Stream for InGroupStream {
             this.end();
             return Poll::Ready(Some(Err(ended.into_error())));
         }
-        if let Some(error) = this
-            .unreserved
-            .as_ref()
-            .and_then(|unreserved| unreserved.error())
-        {
+        // A query in line runs again after such an end.
+        let ends = this.unreserved.as_ref().filter(|_| !this.is_queued);
+        if let Some((error, _)) = ends.and_then(|unreserved| unreserved.error()) {
             this.end();
             return Poll::Ready(Some(Err(error)));
         }
@@ -364,7 +365,9 @@ impl Stream for InGroupStream {
         let polled = polled.map_err(told);
         if let (Poll::Ready(Some(Ok(_))), Some(unreserved)) = (&polled, &this.unreserved) {
             unreserved.look_at_batch(&mut this.excess);
-            if let Some(error) = unreserved.error() {
+            if !this.is_queued
+                && let Some((error, _)) = unreserved.error()
+            {
                 this.end();
                 return Poll::Ready(Some(Err(error)));
             }

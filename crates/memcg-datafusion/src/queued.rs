@@ -41,6 +41,7 @@ use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
 use crate::repeats::Repeatable;
+use crate::unreserved::Unreserved;
 
 /// So many batches are held back for an error that is under way. Some operators go on after a
 /// refusal, so it may not come.
@@ -118,6 +119,11 @@ pub(crate) fn put_partitions_in_queue(plan: Plan, repeatable: &Repeatable) -> Pl
             .map_err(|error| Never(error.strip_backtrace())),
     };
     Arc::new(QueuedExec::new(plan, again))
+}
+
+/// True if the root of the plan waits in line. Below a sink, the sink's own end is the query's.
+pub(crate) fn is_in_queue(plan: &Plan) -> bool {
+    plan.is::<QueuedExec>()
 }
 
 /// True if an operator reads a dynamic filter of another one: a copy of the plan would share it,
@@ -202,9 +208,10 @@ impl ExecutionPlan for QueuedExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let pool = context.memory_pool().downcast_ref::<GroupPool>();
-        let Some((queued, own)) =
-            pool.and_then(|pool| Some((pool.queued()?, pool.group().clone())))
-        else {
+        let Some((queued, own, unreserved)) = pool.and_then(|pool| {
+            let unreserved = pool.unreserved();
+            Some((pool.queued()?, pool.group().clone(), unreserved))
+        }) else {
             return self.input.execute(partition, context);
         };
         Ok(Box::pin(QueuedStream {
@@ -215,6 +222,7 @@ impl ExecutionPlan for QueuedExec {
             context,
             queued,
             own,
+            unreserved,
             waker: Arc::default(),
             reader: Arc::default(),
             restarts: MetricBuilder::new(&self.metrics).counter("restarts", partition),
@@ -237,6 +245,7 @@ struct QueuedStream {
     context: Arc<TaskContext>,
     queued: Arc<Queued>,
     own: Group,
+    unreserved: Option<Arc<Unreserved>>,
     waker: Arc<AtomicWaker>,
     reader: Arc<Reader>,
     restarts: Count,
@@ -286,6 +295,9 @@ impl QueuedStream {
         match (self.input.take(), &self.again) {
             (Some(plan), _) => self.execute(&plan, attempt),
             (None, Some(again)) => {
+                if let Some(unreserved) = &self.unreserved {
+                    unreserved.begins_anew();
+                }
                 self.restarts.add(1);
                 attempt.place.restarts();
                 self.stage = Stage::Plans(Box::pin(Arc::clone(again).plan()), attempt);
@@ -329,10 +341,19 @@ impl QueuedStream {
     /// Handles the error of an attempt, which has given back what it held, but for tasks that are
     /// about to end. The query waits in line, or ends with the error.
     fn refused(&mut self, error: DataFusionError, attempt: Attempt) -> Result<()> {
-        let Some(level) = self.queued.level_of(&error) else {
-            return Err(error);
-        };
-        let Some(of_others) = attempt.place.of_others(&level, &self.own) else {
+        match self.queued.level_of(&error) {
+            Some(level) => self.refused_at(&level, error, attempt),
+            None => Err(error),
+        }
+    }
+
+    fn refused_at(
+        &mut self,
+        level: &Group,
+        error: DataFusionError,
+        attempt: Attempt,
+    ) -> Result<()> {
+        let Some(of_others) = attempt.place.of_others(level, &self.own) else {
             return Err(error);
         };
         if attempt.cannot_run_again || !attempt.place.may_run_again(&of_others) {
@@ -377,6 +398,12 @@ impl QueuedStream {
                     Poll::Ready(plan) => self.execute(&plan?, attempt)?,
                 },
                 Stage::Runs(mut input, mut attempt, mut held) => {
+                    let unreserved = self.unreserved.as_ref();
+                    if let Some((error, level)) = unreserved.and_then(|one| one.error()) {
+                        drop((input, held));
+                        self.refused_at(&level, error, attempt)?;
+                        continue;
+                    }
                     if attempt.cannot_run_again {
                         held.full = None;
                         if let Some(batch) = held.next() {

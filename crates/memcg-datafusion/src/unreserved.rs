@@ -3,7 +3,7 @@
 //! operator that gives its batches at its end may be the only one that runs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -36,9 +36,16 @@ struct Watched {
 pub(crate) struct Unreserved {
     life: Arc<Life>,
     max: Option<u64>,
-    /// Text of the error that ends the query: it has allocated more than `max`, or most below a
-    /// level above its max.
-    why: OnceLock<String>,
+    /// The query has allocated more than `max`, or most below a level above its max: it ends, or
+    /// runs again if it is in a queue.
+    why: Mutex<Option<Why>>,
+}
+
+/// Text of the error that ends a query, and the level that is full.
+#[derive(Clone, Debug)]
+struct Why {
+    text: String,
+    level: Group,
 }
 
 /// A level above its max, and the bytes above it. A query ends when two looks find the level so,
@@ -61,7 +68,7 @@ impl Unreserved {
         let query = Arc::new(Unreserved {
             life: Arc::clone(life),
             max,
-            why: OnceLock::new(),
+            why: Mutex::default(),
         });
         let mut watched = lock();
         if !watched.has_thread {
@@ -77,12 +84,25 @@ impl Unreserved {
         Ok(query)
     }
 
-    /// The error of a query that is to end.
-    pub(crate) fn error(&self) -> Option<DataFusionError> {
-        self.why
-            .get()
-            .cloned()
-            .map(DataFusionError::ResourcesExhausted)
+    fn why(&self) -> MutexGuard<'_, Option<Why>> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_to_end(&self) -> bool {
+        self.why().is_some()
+    }
+
+    /// The error of a query that is to end, and the level that is full.
+    pub(crate) fn error(&self) -> Option<(DataFusionError, Group)> {
+        let Why { text, level } = self.why().clone()?;
+        Some((DataFusionError::ResourcesExhausted(text), level))
+    }
+
+    /// The query runs anew, with nothing of what it had allocated.
+    pub(crate) fn begins_anew(&self) {
+        let gone = self.why().take();
+        // Without the lock: the last handle of a group may call listeners.
+        drop(gone);
     }
 
     /// A batch of the query: the end of one of the queries where a level is above its max, and was
@@ -119,16 +139,17 @@ impl Unreserved {
     fn look(&self) {
         let Some(max) = self.max else { return };
         let group = self.life.group();
-        if group.usage() <= max || self.why.get().is_some() {
+        if group.usage() <= max || self.is_to_end() {
             return;
         }
         let ledger = group.ledger();
         if unreserved(ledger) > max {
             let max = Bytes(max);
-            self.end(format!(
+            let text = format!(
                 "{}: more than {max} beyond what is reserved; to go on, read fewer rows at once",
                 self.has(ledger)
-            ));
+            );
+            self.end(text, group);
         }
     }
 
@@ -140,8 +161,17 @@ impl Unreserved {
         )
     }
 
-    fn end(&self, why: String) {
-        if self.why.set(why).is_ok() {
+    fn end(&self, text: String, level: &Group) {
+        let level = level.clone();
+        let is_first = {
+            let mut why = self.why();
+            let is_first = why.is_none();
+            if is_first {
+                *why = Some(Why { text, level });
+            }
+            is_first
+        };
+        if is_first {
             self.life.wake();
         }
     }
@@ -159,7 +189,8 @@ impl Unreserved {
                     .filter(|refusal| refusal.group() == level)
                 {
                     let words = Words::of_a_byte(refusal, self.life.group());
-                    self.end(format!("query: {words}; {}", self.has(ledger)));
+                    let text = format!("query: {words}; {}", self.has(ledger));
+                    self.end(text, level);
                 }
             }
         }
@@ -172,12 +203,12 @@ impl Excess {
     fn end_one(&self, watched: &[Arc<Unreserved>]) {
         let below = || watched.iter().filter(|query| query.is_below(&self.level));
         let is_going = |query: &&Arc<Unreserved>| {
-            query.why.get().is_some() && unreserved(query.life.group().ledger()) > WORTH
+            query.is_to_end() && unreserved(query.life.group().ledger()) > WORTH
         };
         if below().any(|query| is_going(&query)) {
             return;
         }
-        let running = below().filter(|query| query.why.get().is_none() && query.life.is_running());
+        let running = below().filter(|query| !query.is_to_end() && query.life.is_running());
         let ledgers = running.map(|query| (query, query.life.group().ledger()));
         let worth = ledgers.filter(|(query, ledger)| {
             query.life.group() == &self.level || unreserved(*ledger) > WORTH

@@ -18,7 +18,7 @@ use memcg::figures::Ledger;
 use memcg::{Group, InGroup, Limit, Limits, Runtime};
 use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use memcg_datafusion::{
-    GroupCaches, GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession,
+    GroupCaches, GroupPool, GroupTracer, InGroupSession, PoolConfig, QueryQueue, QuerySession,
 };
 
 #[global_allocator]
@@ -272,6 +272,35 @@ async fn a_max_of_the_tenant_stops_what_reserves_nothing() {
         drop((query, beside));
         heavy.offline_tree();
     }
+    assert_empty(&runtime);
+}
+
+/// A query that is over for what it has allocated, beside memory that others hold, waits in line as
+/// one that was refused a growth, and runs again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_over_for_what_it_allocates_waits_in_line() {
+    const WINDOW: &str = "SELECT count(*) OVER (), text FROM \
+                          (SELECT repeat('x', 200) || value AS text FROM generate_series(1, 100000) AS series(value))";
+    let runtime = Runtime::builder().build().unwrap();
+    let heavy = runtime.root().create("heavy", limit(2 * MAX)).unwrap();
+    let queue = QueryQueue::new(3, Duration::from_secs(3_600));
+    let config = PoolConfig::new().queue(&queue);
+    let held = heavy.charge(memcg::Bytes(2 * MAX - 16 * MIB)).unwrap();
+    let query = session(|| {})
+        .for_query(&heavy, 17, Limits::new(), &config)
+        .unwrap();
+    let running = tokio::spawn(async move { rows(&query, WINDOW).await });
+    let end = Instant::now() + Duration::from_secs(60);
+    while queue.counts().waiting == 0 {
+        assert!(!running.is_finished(), "{:?}", running.await);
+        assert!(Instant::now() < end, "it never waits");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(held);
+    assert_eq!(running.await.unwrap().unwrap(), 100_000);
+    assert!(queue.counts().restarts > 0);
+    heavy.offline_tree();
+    drop(heavy);
     assert_empty(&runtime);
 }
 

@@ -47,7 +47,7 @@ enum Source {
     /// Its scan takes the rows, and puts them into a plan of DataFusion.
     ScanOnce,
     /// The same behind a `DataSource` of its own.
-    SourceOnce,
+    DataOnce,
     /// Its plan gives all rows each time.
     Anew,
 }
@@ -114,7 +114,7 @@ impl ServiceTable {
         };
         Ok(match self.rows.source {
             Source::ScanOnce => in_memory(self.rows.take())?,
-            Source::SourceOnce => Arc::new(DataSourceExec::new(Arc::new(ServiceSource {
+            Source::DataOnce => Arc::new(DataSourceExec::new(Arc::new(ServiceSource {
                 rows: Arc::clone(&self.rows),
             }))),
             source => {
@@ -318,7 +318,7 @@ const LEAVES: [(Leaf, bool); 15] = [
     (Leaf::Service(Source::PlanOnce), false),
     (Leaf::Service(Source::InnerOnce), false),
     (Leaf::Service(Source::ScanOnce), false),
-    (Leaf::Service(Source::SourceOnce), false),
+    (Leaf::Service(Source::DataOnce), false),
     (Leaf::View(Source::ScanOnce), false),
     (Leaf::Stream, false),
 ];

@@ -16,7 +16,7 @@ use crate::queries::{register, spills, statements};
 /// The scale factor, and the bytes of the two limits at it. `MEMCG_TPCH_SCALE` has another scale:
 /// limits and reserves follow.
 const SCALE: f64 = 0.01;
-const LIMITS: [u64; 2] = [8 * MIB, MIB];
+const LIMITS: [u64; 2] = [8 * MIB, 768 << 10];
 
 /// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883).
 const DEADLINE: Duration = Duration::from_secs(600);
