@@ -59,3 +59,4 @@ pub(crate) mod uncharge;
 pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod watch;
+pub(crate) mod width;

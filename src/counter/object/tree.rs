@@ -41,6 +41,9 @@ pub(crate) struct Tree {
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
+    /// The most credit of the stocks that are counted as open and wide, their part of the root's
+    /// bound: see `counter::width`.
+    pub(crate) wide_bound: AtomicU64,
     /// Readers with peaks of their own.
     pub(crate) windows: Lock<Windows>,
 }
@@ -75,6 +78,7 @@ impl Tree {
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
+            wide_bound: AtomicU64::new(0),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
         })
     }
