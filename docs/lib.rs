@@ -3,6 +3,9 @@
 #[doc = include_str!("src/concepts.md")]
 pub mod concepts {}
 
+#[doc = include_str!("src/budgets.md")]
+pub mod budgets {}
+
 #[doc = include_str!("src/limits.md")]
 pub mod limits {}
 
@@ -20,3 +23,6 @@ pub mod statistics {}
 
 #[doc = include_str!("src/nodes.md")]
 pub mod nodes {}
+
+#[doc = include_str!("src/recipes.md")]
+pub mod recipes {}

@@ -16,7 +16,7 @@ use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::{DEFERRED_ABOVE, DEFERRED_UNDERFLOW, OBSERVED};
-use crate::counter::{central, look};
+use crate::counter::{central, look, width};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};
 
@@ -177,7 +177,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let tree = level.tree();
     let mut stocks = tree.lock(&path);
     let lowers = max < level.max();
-    let mut near = lowers && level.room(max) < tree.close_margin(level.batch());
+    let mut near = lowers && is_near(level, max);
     let mut closed = false;
     let mut set = Err(level.usage());
     // A charge between the read of usage and the store undoes the max: the charge had room under
@@ -227,13 +227,17 @@ pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
 fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
     let tree = level.tree();
     level.impose_max(max);
-    let near = level.room(max) < tree.close_margin(level.batch());
-    if lowers && (near || level.usage() > max) {
+    if lowers && (is_near(level, max) || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
     max_has_moved(stocks, level, lowers);
     level.usage().saturating_sub(max)
+}
+
+/// Usage is near the max, or the credit below it is much of what is left.
+fn is_near(level: &Counter, max: u64) -> bool {
+    level.room(max) < level.tree().close_margin(level.batch()) || width::is_too_wide(level, max)
 }
 
 /// Draws the conclusions from another max, which `is_lower` or not.
@@ -264,25 +268,52 @@ pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
     let batch = counter.batch();
     match batch {
         0 => false,
-        _ if open => margin < tree.close_margin(batch),
+        _ if open => margin < tree.close_margin(counter.open_batch()),
         _ => margin >= tree.open_margin(batch),
     }
 }
 
-/// Open or close the stock after a walk that left `margin`. Skipped while a drain runs.
+/// Open or close the stock after a walk for `n` units that left `margin`, or widen it where `n` was too
+/// large for it. Skipped while a drain runs.
 #[inline]
-pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
+pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, n: u64, _: &Outermost) {
     let may_open =
         || !counter.path_to_root().any(|level| level.is_tight()) && stocks::may_open(counter);
-    if is_due(counter, open, margin)
-        && (open || may_open())
-        && let Some(mut stocks) = counter.tree().try_lock()
-    {
-        if open {
-            let _ = counter.tree().close(&mut stocks, counter, Scope::Own);
-        } else {
-            counter.tree().open(&mut stocks, counter);
+    if is_due(counter, open, margin) {
+        if (open || may_open())
+            && let Some(mut stocks) = counter.tree().try_lock()
+        {
+            if open {
+                let _ = counter.tree().close(&mut stocks, counter, Scope::Own);
+            } else {
+                let width = width::for_charge(counter, n);
+                counter.tree().open(&mut stocks, counter, width);
+            }
         }
+    } else if open && width::is_large(counter, n) && may_open() {
+        widen_slow(counter, n);
+    }
+}
+
+/// A walk for `n` units was too large for the open stock: the stock gets wider, if the room allows
+/// that, from the second such walk on.
+#[cold]
+#[inline(never)]
+fn widen_slow(counter: &Counter, n: u64) {
+    let is_wider = || width::for_charge(counter, n) > counter.width.load(Ordering::Relaxed);
+    if !width::ask(counter) || !is_wider() {
+        return;
+    }
+    let tree = counter.tree();
+    if let Some(mut stocks) = tree.try_lock()
+        && counter.is_open()
+        // Another thread may have done that, or have taken the room.
+        && is_wider()
+        // A thread in transit may still go by the old capacity, and have reserved its bound for that.
+        && tree.close(&mut stocks, counter, Scope::Own).is_ok()
+    {
+        let width = width::for_charge(counter, n);
+        tree.open(&mut stocks, counter, width);
     }
 }
 
@@ -318,6 +349,6 @@ fn look_at_path(counter: &Counter, thread: &Outermost, deferred: u64) {
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);
     } else {
-        adapt(counter, open, counter.headroom(), thread);
+        adapt(counter, open, counter.headroom(), 0, thread);
     }
 }

@@ -12,7 +12,7 @@ use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
-use crate::counter::{counted, cover, live_peak, look, stocks, uncharge};
+use crate::counter::{counted, cover, live_peak, look, stocks, uncharge, width};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
@@ -325,8 +325,8 @@ impl Counter {
             walked,
             open,
             stocked,
+            units,
             first,
-            ..
         } = refilled;
         let Some(outermost) = path.outermost() else {
             return;
@@ -341,7 +341,8 @@ impl Counter {
         // The first walk of a counter opens no stock: many are charged once. To close one takes a
         // barrier and a wait for threads in transit.
         if !first && (!open || after != AfterRefusal::Own) {
-            at_limit::adapt(self, open, walked.margin, outermost);
+            let alone = if stocked { 0 } else { units };
+            at_limit::adapt(self, open, walked.margin, alone, outermost);
         }
     }
 
@@ -384,7 +385,10 @@ impl Counter {
             return exactly(open, first);
         };
         let units = if self.tree().config.adaptive {
-            block.next_refill(self.index, n, batch)
+            if n > self.batch() {
+                width::ask(self);
+            }
+            block.next_refill(self.index, n, self.batch(), batch)
         } else {
             batch
         };
@@ -474,6 +478,7 @@ impl Counter {
             if !stocks::reserve(self, capacity) {
                 return None;
             }
+            width::touch(self, capacity);
             self.usage.touched.fetch_add(1, Ordering::Relaxed);
             local::activate(slot);
             block.slots.pace(self.index)?.reset();

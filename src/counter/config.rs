@@ -135,7 +135,9 @@ impl CounterConfig {
     /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
     /// batches of room at any level, room is 16; both grow with the number of threads above two. It
     /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
-    /// each further refill, up to the batch. So a thread that charged little and sleeps leaves little behind. The
+    /// each further refill, up to the batch. So a thread that charged little and sleeps leaves little behind. For
+    /// charges above the batch it gets up to 16 times as large, where all that may be stranded then is at most a
+    /// 32nd of the room at each limited counter. The
     /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
     /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
     /// same.

@@ -11,7 +11,7 @@ use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, Kept, OPENED, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
-use crate::counter::{central, live_peak};
+use crate::counter::{central, live_peak, width};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
@@ -92,21 +92,22 @@ impl Tree {
         threads.saturating_mul(batches).saturating_mul(batch)
     }
 
-    /// Open one stock, if nothing forbids it.
-    pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter) {
+    /// Open one stock, if nothing forbids it, with this width where it was closed.
+    pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter, width: u8) {
         if !stocks::may_open(counter) {
             return;
         }
-        let capacity = 2 * counter.batch();
         if !counter.is_open() {
             // Without memory the counter goes without stock.
             if !stocks.has_room() {
                 return;
             }
-            let most = counter.touched() * capacity;
+            let most = counter.touched() * 2 * (counter.batch() << width);
             if !stocks::reserve(counter, most) {
                 return;
             }
+            // Mutation: a-wide-stock-opens-narrow
+            width::set(counter, width, most);
             stocks.add_open(counter);
             for level in counter.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with
@@ -133,7 +134,10 @@ impl Tree {
             return;
         }
         // Release (E10): after the count; a thread that finds the stock open finds it counted.
-        counter.header.capacity.store(capacity, Ordering::Release);
+        counter
+            .header
+            .capacity
+            .store(2 * counter.open_batch(), Ordering::Release);
     }
 
     /// Uncount a stock that holds no credit any more. This is the last access to the counter: from
@@ -145,7 +149,9 @@ impl Tree {
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
         // Mutation: e36-looked-at-after-it-was-closed
-        stocks::unreserve(counter, counter.touched() * 2 * counter.batch());
+        let most = counter.touched() * 2 * counter.open_batch();
+        stocks::unreserve(counter, most);
+        width::reset(counter, most);
         stocks.remove_open(counter);
     }
 
@@ -158,7 +164,7 @@ impl Tree {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
         for counter in self.hierarchy.snapshot().subtree(level) {
-            self.open(stocks, counter);
+            self.open(stocks, counter, 0);
         }
     }
 
@@ -375,7 +381,7 @@ impl Tree {
     /// Open the stock of a new counter at once, where stocks never close by margin.
     pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &Counter) {
         if !self.config.adaptive {
-            self.open(stocks, counter);
+            self.open(stocks, counter, 0);
         }
     }
 }

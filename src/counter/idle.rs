@@ -13,7 +13,7 @@ use std::mem;
 use crate::counter::central;
 use crate::counter::live_peak::{self, Least};
 use crate::counter::object::Object;
-use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::object::tree::{Counters, Stocks, Tree};
 use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::Scope;
@@ -92,6 +92,7 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
         }
     }
     released += take_out(tree, path, due.drain(..)) + central::visit(tree, path);
+    close_wide(tree, path);
     tree.sweep();
     tree.idle_visits.end(seen);
     released
@@ -141,6 +142,26 @@ fn take_out<'a>(
     // Mutation: visit-unlocks-before-it-settles
     tree.counts.drains.fetch_add(1, Ordering::Relaxed);
     uncharge_claims(tree, &mut stocks)
+}
+
+/// Close the wide stocks that nothing has asked for since the last visit, and in which no thread has
+/// credit: what they have reserved is for others. They open again with the tree's batch.
+fn close_wide(tree: &Tree, path: &SlowPath) {
+    if tree.wide_bound.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut stocks = tree.lock(path);
+    let mut idle = Counters::new();
+    for &stock in &stocks.opened {
+        let is_wide = stock.width.load(Ordering::Relaxed) > 0 && !stock.is_queued();
+        let was_asked = is_wide && stock.asked_wide.swap(false, Ordering::Relaxed);
+        if is_wide && !was_asked && tree.credit(&stock) == 0 && idle.try_reserve(1).is_ok() {
+            idle.push(stock);
+        }
+    }
+    for stock in &idle {
+        let _ = tree.close(&mut stocks, stock, Scope::Own);
+    }
 }
 
 fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {

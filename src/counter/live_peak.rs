@@ -410,7 +410,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
             while earlier.next_if(|seen| seen.place < place).is_some() {
                 // The block of a thread that has ended has left the list: it holds no credit, but
                 // may have held some.
-                credit += 2 * counter.batch();
+                credit += 2 * counter.open_batch();
             }
             let since = earlier
                 .next_if(|seen| seen.place == place)
@@ -419,7 +419,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
             credit += if is_own {
                 slot.available()
             } else {
-                since.unwrap_or(2 * counter.batch())
+                since.unwrap_or(2 * counter.open_batch())
             };
         }
     }

@@ -61,3 +61,4 @@ pub(crate) mod uncharge;
 pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod watch;
+pub(crate) mod width;

@@ -27,7 +27,8 @@ use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{
-    AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64,
+    AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU32 as StatU32,
+    AtomicU64 as StatU64,
 };
 use crate::sync::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
@@ -87,11 +88,17 @@ pub(crate) struct Object {
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
+    /// While the stock is counted as open, its batch is the counter's doubled so many times: see
+    /// `width`.
+    pub(crate) width: StatU8,
     /// Not 0: the block of an ended thread may have a slot of this counter, active and empty, which
     /// no drain visits.
     pub(crate) swept: AtomicU32,
     /// A sum has reached its end, so the object is never released: see `raw`.
     pub(crate) kept: AtomicBool,
+    /// A charge above the counter's batch has missed since the stock opened, or since the last visit:
+    /// see `width`.
+    pub(crate) asked_wide: AtomicBool,
     /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0:
     /// none.
     pub(crate) pressure_from: StatU32,
@@ -305,8 +312,10 @@ impl Object {
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            width: StatU8::new(0),
             swept: AtomicU32::new(0),
             kept: AtomicBool::new(false),
+            asked_wide: AtomicBool::new(false),
             pressure_from: StatU32::new(0),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
@@ -354,7 +363,7 @@ impl Object {
     fn is_clean(&self) -> bool {
         let Object {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
-            pressure_from,
+            pressure_from, width, asked_wide,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has
             // to.
             swept: _,
@@ -377,7 +386,8 @@ impl Object {
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && [units, raw_shared].iter().all(|sum| sum.load(Ordering::Relaxed) == 0)
             && [opened, central_opened].iter().all(|place| place.load(Ordering::Relaxed) == 0)
-            && ![queued, stuck, poisoned, kept, tight, refuses].iter().any(|mark| mark.load(Ordering::Relaxed))
+            && width.load(Ordering::Relaxed) == 0
+            && ![queued, stuck, poisoned, kept, tight, refuses, asked_wide].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
             && reclaim_above.load(Ordering::Relaxed) == u64::MAX
@@ -395,11 +405,11 @@ impl Object {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Object {
-            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from, asked_wide,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
-            opened: _, central_opened: _, queued: _, swept: _,
+            opened: _, central_opened: _, queued: _, swept: _, width: _,
         } = self;
         let Usage {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
@@ -420,7 +430,7 @@ impl Object {
         for word in [units, raw_shared] {
             word.store(0, Ordering::Relaxed);
         }
-        for mark in [tight, refuses, poisoned, kept, stuck] {
+        for mark in [tight, refuses, poisoned, kept, stuck, asked_wide] {
             mark.store(false, Ordering::Relaxed);
         }
         soft.store(u64::MAX, Ordering::Relaxed);
@@ -504,6 +514,11 @@ impl Object {
 
     pub(crate) fn batch(&self) -> u64 {
         self.batch.load(Ordering::Relaxed)
+    }
+
+    /// The batch of the stock while it is counted as open: half its capacity.
+    pub(crate) fn open_batch(&self) -> u64 {
+        self.batch() << self.width.load(Ordering::Relaxed)
     }
 
     /// Some stock in the subtree is counted as open.

@@ -29,6 +29,7 @@ pages! {
     drain: "../counter/drain.md",
     central: "../counter/central.md",
     idle: "../counter/idle.md",
+    width: "../counter/width.md",
     allocator: "../counter/allocator.md",
     cover: "../counter/cover.md",
     threads: "../thread/README.md",

@@ -409,7 +409,7 @@ fn catch_up_slow(header: Option<KeptHeader>) {
     context::without_foreign(|| {
         let path = SlowPath::enter();
         if let (Some(new), Some(outermost)) = (new, path.outermost()) {
-            at_limit::adapt(new, false, new.headroom(), outermost);
+            at_limit::adapt(new, false, new.headroom(), 0, outermost);
         }
     });
     unowned_group::may_have_changed();

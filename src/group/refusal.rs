@@ -476,7 +476,12 @@ fn holders(level: &Counter, usage: u64) -> Holders {
         return [const { None }; HOLDERS];
     };
     for child in shape.children(level) {
-        let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
+        // Most of many children hold less than the last of those found, or nothing.
+        let usage = child.usage();
+        if usage <= most[HOLDERS - 1].map_or(0, |(_, least)| least) {
+            continue;
+        }
+        let mut next = Some((child, usage));
         for held in &mut most {
             if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {
                 std::mem::swap(held, &mut next);

@@ -216,7 +216,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
+    /// [adaptive](Self::adaptive) stock begins with fewer, and is up to 16 times as large for charges
+    /// above the batch. 0 switches the stock off.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
@@ -235,7 +236,9 @@ impl RuntimeBuilder {
     /// batches of room at any level, room is 16; both grow with the number of threads above two. It
     /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
     /// each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again.
-    /// So a thread that charged little and sleeps leaves little behind. The kernel's stock is
+    /// So a thread that charged little and sleeps leaves little behind. For charges above the batch it
+    /// gets up to 16 times as large, where all that may be stranded then is at most a 32nd of the room
+    /// at each limited group: charges up to 4 MiB hit in a tenant of gigabytes. The kernel's stock is
     /// always open and takes whole batches: figures of usage are round then, and a comparison with
     /// the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the same.
     ///

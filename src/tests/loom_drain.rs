@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 
 use super::schedules::loads_are_exchanges;
 use super::{assert_settled, beside, model, model_without_pair, race, stocked};
-use crate::PageCounter;
+use crate::{CounterConfig, PageCounter};
 
 /// E2. A unit of credit pays one charge or goes back, never both.
 fn consume_vs_drain() {
@@ -89,6 +89,37 @@ fn loom_put_vs_smaller_batch() {
             counter.stocked()
         );
         assert_settled(&counter, 0);
+    });
+}
+
+/// E3, E5. A stock that gets wider under another thread's first charge and put: the bound is that of
+/// what each thread has reserved, and no credit is left behind.
+#[test]
+fn loom_put_vs_wider_stock() {
+    model(|| {
+        // Batches of 1: charges of 2 ask for a wider stock.
+        let config = CounterConfig::new().batch(1).max(1 << 20);
+        let counter = PageCounter::root(config);
+        for n in [1, 1, 2] {
+            counter.charge(n).unwrap();
+        }
+        race(
+            counter.clone(),
+            |counter| counter.charge(2).unwrap(),
+            || {
+                counter.charge(1).unwrap();
+                counter.uncharge(1);
+            },
+        );
+        assert_eq!(counter.counter().open_batch(), 4, "it is wider");
+        assert!(
+            counter.stocked() <= counter.stocked_bound(),
+            "{} stocked",
+            counter.stocked()
+        );
+        assert_settled(&counter, 6);
+        counter.set_batch(0);
+        assert_eq!((counter.usage(), counter.stocked_bound()), (6, 0));
     });
 }
 

@@ -197,12 +197,12 @@ impl Block {
         self.slots.at(&header.objects.get())
     }
 
-    /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled
-    /// the slot seldom. Owner only.
-    pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64) -> u64 {
+    /// Units for a refill that charges `n` of them, at most `most`: a batch, or less while the thread
+    /// has refilled the slot seldom. Owner only.
+    pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64, most: u64) -> u64 {
         self.slots
             .pace(index)
-            .map_or(batch, |pace| pace.next_refill(n, batch))
+            .map_or(most, |pace| pace.next_refill(n, batch, most))
     }
 
     /// The result of `with` for the slot at a place of a header and the cell beside it, where the

@@ -55,15 +55,17 @@ impl Pace<'_> {
             .store(others | step << self.shift, Ordering::Relaxed);
     }
 
-    /// Units for a refill that charges `n` of them, at most the batch; the next refill takes more.
-    /// Twice `n` at least: a second charge of the same size hits.
-    pub(crate) fn next_refill(&self, n: u64, batch: u64) -> u64 {
+    /// Units for a refill that charges `n` of them, at most `most`, which is the batch or that of a
+    /// wide stock; the next refill takes more. Twice `n` at least: a second charge of the same size
+    /// hits. More than a batch is taken in advance for no smaller charge: a wide stock does not have
+    /// its threads take more for them.
+    pub(crate) fn next_refill(&self, n: u64, batch: u64, most: u64) -> u64 {
         let step = self.step();
         if step < STEPS {
             self.set(step + 1);
         }
         let units = batch >> (BITS * u32::from(STEPS - step));
-        units.max(n.saturating_mul(2)).min(batch)
+        units.max(n.saturating_mul(2)).min(most)
     }
 
     pub(crate) fn reset(&self) {
@@ -80,7 +82,8 @@ mod tests {
     #[test]
     fn refills_grow_up_to_the_batch() {
         let paces = Paces::default();
-        let refills = |slot, n| [(); 5].map(|()| paces.of(slot).next_refill(n, 256 << 10));
+        let refills =
+            |slot, n| [(); 5].map(|()| paces.of(slot).next_refill(n, 256 << 10, 256 << 10));
         assert_eq!(
             refills(0, 1),
             [4 << 10, 16 << 10, 64 << 10, 256 << 10, 256 << 10]
@@ -94,6 +97,13 @@ mod tests {
             [256 << 10; 5],
             "never more than the batch"
         );
+        let in_wide = |n| paces.of(2).next_refill(n, 256 << 10, 4 << 20);
+        assert_eq!(
+            [1, 1, 1 << 20, 1, 1, 3 << 20].map(in_wide),
+            [4 << 10, 16 << 10, 2 << 20, 256 << 10, 256 << 10, 4 << 20],
+            "more than a batch for a large charge alone"
+        );
+        paces.of(2).reset();
         paces.of(1).reset();
         let begun: Vec<usize> = (0..PAGE_SLOTS)
             .filter(|&slot| paces.of(slot).step() > 0)
@@ -104,11 +114,11 @@ mod tests {
     #[test]
     fn a_small_batch_is_charged_for_what_is_asked() {
         let paces = Paces::default();
-        assert_eq!([(); 4].map(|()| paces.of(0).next_refill(1, 2)), [2; 4]);
+        assert_eq!([(); 4].map(|()| paces.of(0).next_refill(1, 2, 2)), [2; 4]);
         assert_eq!(
-            [(); 4].map(|()| paces.of(1).next_refill(1, 64)),
+            [(); 4].map(|()| paces.of(1).next_refill(1, 64, 64)),
             [2, 4, 16, 64]
         );
-        assert_eq!(paces.of(2).next_refill(1, 1), 1);
+        assert_eq!(paces.of(2).next_refill(1, 1, 1), 1);
     }
 }

@@ -230,6 +230,8 @@ fn thousands_of_ordinary_operations_drain_nothing() {
         let mut rng = SmallRng::seed_from_u64(seed as u64);
         let mut held: Vec<(PageCounter, u64)> = Vec::new();
         let mut max = 1 << 30;
+        // A charge above the batch may widen the stock of its counter, with one drain of that.
+        let mut widened = 0;
         for step in 0..5_000 {
             let counter = [&tree.a, &tree.b, &tree.c][rng.random_range(0..3)].clone();
             let units = rng.random_range(0..200);
@@ -260,12 +262,17 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 }
             }
             let after = tree.r.counts();
+            if after.drains > before.drains && (2..7).contains(&what) && units > tree.r.batch() {
+                widened += 1;
+                continue;
+            }
             assert_eq!(
                 (after.drains, after.drained, after.barriers),
                 (before.drains, before.drained, before.barriers),
                 "step {step}, operation {what}"
             );
         }
+        assert!(widened <= 3, "once for each counter: {widened}");
         let live: u64 = held.iter().map(|(_, units)| units).sum();
         assert_eq!(tree.r.live(), live);
     }

@@ -4,7 +4,8 @@
 //!
 //! * `own_bytes`: what a runtime takes itself; `churn`: what groups cost in memory;
 //! * `recycling`, `stat_recycling`: objects that are used again hold nothing of their last group;
-//! * `unowned`: what allocators hand out that no group owns.
+//! * `unowned`: what allocators hand out that no group owns;
+//! * `wide`: stocks that get wider for large charges.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,3 +17,4 @@ mod own_bytes;
 mod recycling;
 mod stat_recycling;
 mod unowned;
+mod wide;

@@ -44,6 +44,9 @@ pub(crate) struct Tree {
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
+    /// The most credit of the stocks that are counted as open and wide, their part of the root's
+    /// bound: see `counter::width`.
+    pub(crate) wide_bound: AtomicU64,
     /// Readers with peaks of their own, of usage and of live units.
     pub(crate) windows: Lock<Windows>,
     pub(crate) live_windows: Lock<LiveWindows>,
@@ -117,6 +120,7 @@ impl Tree {
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
+            wide_bound: AtomicU64::new(0),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
             live_windows: Lock::new(Rank::Bookkeeping, LiveWindows::default()),
             moving: Moves::default(),

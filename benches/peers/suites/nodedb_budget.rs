@@ -1,0 +1,4 @@
+use std::sync::Arc;
+
+pub use crate::on_memcg::Budget;
+

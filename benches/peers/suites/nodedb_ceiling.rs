@@ -1,0 +1,2 @@
+        let global_counter = Arc::new(GlobalCounter::new(config.global_ceiling));
+
