@@ -40,6 +40,8 @@ fn refills(group: &Group) -> i64 {
     group.read(Freshness::Exact).get(StatKey::STOCK_REFILL)
 }
 
+type Verb = fn(&Group, u64) -> Result<Charge, ChargeError>;
+
 /// Whether charges of `n` bytes hit once some have gone before: usage does not move then.
 fn hits(
     group: &Group,
@@ -63,7 +65,7 @@ fn hits(
 #[test]
 fn charges_of_a_mebibyte_hit_in_a_tenant_of_gigabytes() {
     alone("charges_of_a_mebibyte_hit_in_a_tenant_of_gigabytes", || {
-        let verbs: [fn(&Group, u64) -> Result<Charge, ChargeError>; 3] = [
+        let verbs: [Verb; 3] = [
             |group, n| group.charge(Bytes(n)),
             |group, n| group.try_charge(Bytes(n)),
             |group, n| Ok(group.force_charge(Bytes(n))),
@@ -108,7 +110,7 @@ fn small_charges_of_a_wide_stock_take_a_batch_at_most() {
             .map(|_| group.charge(Bytes(KIB)).unwrap())
             .collect();
         assert!(
-            !group.charge(Bytes(MIB)).is_err() && group.usage() < MIB,
+            group.charge(Bytes(MIB)).is_ok() && group.usage() < MIB,
             "walks"
         );
         assert!(hits(&group, MIB, |group, n| group.charge(Bytes(n))));
