@@ -23,25 +23,37 @@ use crate::thread::transit::ANY;
 // === Into the stock ===
 
 /// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
+///
+/// Each miss has a function of its own: one for both would take which it was, and a hit would set
+/// that argument before the branch, for nothing.
+#[inline(always)]
+pub(crate) fn uncharge_missed(header: &Header, n: u64, missed: Put) {
+    match missed {
+        Put::Kept => {}
+        Put::Full => give_back_slow(header, n),
+        Put::Closed => take_back_slow(header),
+    }
+}
+
+/// Uncharge what does not fit into the slot.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
-pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
-    match missed {
-        Put::Kept => {}
-        // SAFETY: the units that did not fit keep the counter.
-        Put::Full => unsafe { Object::of(header).kept() }.give_back(n),
-        // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them
-        // already.
-        Put::Closed => {
-            let path = SlowPath::enter();
-            let slot = path
-                .block()
-                .and_then(|block| Some((block, block.slot_behind(header)?)));
-            // Mutation: e3-put-into-a-dying-stock-stays
-            take_back(header, slot, ANY, false);
-        }
-    }
+fn give_back_slow(header: &Header, n: u64) {
+    // SAFETY: the units that did not fit keep the counter.
+    unsafe { Object::of(header).kept() }.give_back(n);
+}
+
+/// The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
+#[cold]
+#[inline(never)]
+fn take_back_slow(header: &Header) {
+    let path = SlowPath::enter();
+    let slot = path
+        .block()
+        .and_then(|block| Some((block, block.slot_behind(header)?)));
+    // Mutation: e3-put-into-a-dying-stock-stays
+    take_back(header, slot, ANY, false);
 }
 
 /// Uncharge everything in the slot of a counter that closed while this thread put credit there.

@@ -14,7 +14,7 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, KeptHeader};
-use crate::counter::uncharge::uncharge_slow;
+use crate::counter::uncharge::uncharge_missed;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
@@ -511,15 +511,15 @@ fn charge_forced(header: KeptHeader, bytes: u64) -> u64 {
 fn uncharge(header: KeptHeader, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => uncharge_slow(&header, bytes, missed),
+        missed => uncharge_missed(&header, bytes, missed),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn drop_slow(header: KeptHeader, bytes: u64, missed: Put) {
+fn drop_slow(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
-        uncharge_slow(&header, bytes, missed);
+        uncharge_missed(&header, bytes, Put::Full);
     } else {
         release(header.counter());
     }
@@ -533,7 +533,9 @@ impl Drop for Charge {
         }
         match self.header.put(self.bytes) {
             Put::Kept => {}
-            missed => drop_slow(self.header, self.bytes, missed),
+            // A charge of no bytes is always here.
+            Put::Full => drop_slow(self.header, self.bytes),
+            Put::Closed => uncharge_missed(&self.header, self.bytes, Put::Closed),
         }
     }
 }

@@ -60,7 +60,7 @@ impl GroupCounter {
 /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are
 /// refused where the group is offline. The calls do what those of [`Group`] of the same name do,
 /// and are as exact. A charge with its `uncharge` costs 47 instructions, none of them locked, and
-/// 71 through a trait object. A guard and its drop cost 50.
+/// 71 through a trait object. A guard and its drop cost 49.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -415,7 +415,7 @@ fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 
 fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Uncharged);
-        uncharge::uncharge_slow(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });
+        uncharge::uncharge_missed(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });
     }
 }
 

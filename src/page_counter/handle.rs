@@ -8,7 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, Kept, KeptHeader, Object};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
-use crate::counter::uncharge::uncharge_slow;
+use crate::counter::uncharge::uncharge_missed;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
@@ -419,7 +419,7 @@ impl PageCounter {
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
             Put::Kept => {}
-            missed => uncharge_slow(&self.header, n, missed),
+            missed => uncharge_missed(&self.header, n, missed),
         }
     }
 
