@@ -160,7 +160,7 @@ mod tests {
                 for thread in 0..4_u64 {
                     let gauge = &gauge;
                     scope.spawn(move || {
-                        for step in 0..many(500) as u64 {
+                        for step in 0..many(500) {
                             gauge.report(Bytes((thread * 31 + step * 17) % 1_000 * 1_000));
                         }
                     });

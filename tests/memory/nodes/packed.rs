@@ -154,7 +154,7 @@ fn an_account_at_once_is_announced() {
             let made = at_once(&group, parts([(1, bytes)]));
             held.push(made.expect("the thread has written there"));
             if round % 3 == 0 {
-                held.swap_remove(round as usize % held.len());
+                drop(held.swap_remove(round as usize % held.len()));
             }
             let all = group.live().cast_signed();
             let now = root.numa_stat(StatKey::KERNEL, Freshness::Stale);
