@@ -147,9 +147,10 @@ impl Peaks {
     }
 
     /// Reset `window`, one of this level's `windows`. The caller holds the lock of the windows.
-    fn reset(&self, windows: &[Arc<StatU64>], window: &Arc<StatU64>, usage: impl Fn() -> u64) {
+    fn reset(&self, windows: &[Arc<StatU64>], window: Option<&StatU64>, usage: impl Fn() -> u64) {
+        let is_meant = |other: &StatU64| window.is_some_and(|window| std::ptr::eq(window, other));
         let fold = |peak: u64| {
-            for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
+            for other in windows.iter().filter(|other| !is_meant(other)) {
                 other.fetch_max(peak, Ordering::Relaxed);
             }
         };
@@ -164,7 +165,9 @@ impl Peaks {
         self.running
             .fetch_max(usage().min(self.ever()), Ordering::Relaxed);
         fold(before);
-        window.store(0, Ordering::Relaxed);
+        if let Some(window) = window {
+            window.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn read(&self, window: &StatU64) -> u64 {
@@ -184,7 +187,7 @@ impl Windows {
     ) -> Arc<StatU64> {
         let window = Arc::new(StatU64::new(0));
         let here = self.0.entry(key).or_default();
-        peaks.reset(here, &window, usage);
+        peaks.reset(here, Some(&window), usage);
         here.push(Arc::clone(&window));
         window
     }
@@ -207,7 +210,7 @@ impl Windows {
         usage: impl Fn() -> u64,
     ) {
         let here = self.0.get(&key).map_or(&[][..], Vec::as_slice);
-        peaks.reset(here, window, usage);
+        peaks.reset(here, Some(window), usage);
     }
 
     /// Walks look at each usage above the present one again. No window changes.
@@ -216,7 +219,7 @@ impl Windows {
             return;
         }
         let here = self.0.get(&key).map_or(&[][..], Vec::as_slice);
-        // A window of nobody: all others take the running peak.
-        peaks.reset(here, &Arc::default(), usage);
+        // All windows take the running peak.
+        peaks.reset(here, None, usage);
     }
 }

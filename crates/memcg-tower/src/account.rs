@@ -277,7 +277,7 @@ impl Account {
                     return Err(BodyError::Outgrown(OutgrownError(text)));
                 }
             }
-        } else if let Some(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom).ok() {
+        } else if let Ok(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom) {
             self.add_for_request(charge, due);
             true
         } else if let Some(charge) = self.charge_above_high(due) {

@@ -320,14 +320,15 @@ impl Life {
         let refused = match &found {
             Err(error) => match error.over_limit() {
                 Some(refusal) => usize::from(refusal.counter().is_some()),
-                // A group that is offline refuses the first that it is asked for.
-                None => usize::from(error.is_offline()),
+                // A group that is offline refuses the first that it is asked for. Which that is, the
+                // set decides by where charges were refused lately.
+                None => usize::from(error.is_offline() && error.requested() == bytes[1]),
             },
             Ok(_) => 0,
         };
-        let further_fits = self.twin.admits(group, 1, bytes[1], None).is_ok();
-        if found.is_ok() || refused == 0 && found.as_ref().is_err_and(|error| !error.is_offline()) {
-            assert!(further_fits, "the further counter was charged first");
+        if found.is_ok() {
+            let further_fits = self.twin.admits(group, 1, bytes[1], None).is_ok();
+            assert!(further_fits, "the further counter has no room");
         }
         if let Some([memory, further]) = self.agree(asks[refused], found) {
             self.keep(memory, group, 0, bytes[0]);
