@@ -263,14 +263,19 @@ fn arms() {
             }
         }
     });
+    // False: a disk that is fast, or a machine that is idle, loses next to nothing.
     let lose = |more: Duration| {
         let until = lost() + more;
         let begun = Instant::now();
-        while lost() < until && begun.elapsed() < PATIENCE {
+        while lost() < until && begun.elapsed() < PATIENCE / 4 {
             thread::sleep(Duration::from_millis(1));
         }
+        lost() >= until
     };
-    lose(2 * STALL);
+    if !lose(2 * STALL) {
+        println!("no stalls");
+        return;
+    }
     reads.store(false, Ordering::Relaxed);
     thread::sleep(Duration::from_millis(200));
     let armed_and_waited = || {
@@ -847,7 +852,7 @@ fn an_old_stall_fires_nothing() -> bool {
     match said.as_str() {
         "fired false enough false" => true,
         // Others on the machine have lost time meanwhile, or the file takes no trigger.
-        "fired true enough true" | "fired false enough true" | "no trigger" => {
+        "fired true enough true" | "fired false enough true" | "no trigger" | "no stalls" => {
             println!("left out: {said}");
             false
         }
