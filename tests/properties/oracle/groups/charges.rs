@@ -133,8 +133,18 @@ impl Run {
             true => group.try_charge_set(&amounts),
             false => group.charge_set(&amounts),
         });
+        // Which counter a set begins with, it decides by where charges were refused lately.
+        let is_memory = |error: &ChargeError| match error.over_limit() {
+            Some(refusal) => refusal.counter().is_none(),
+            None => error.requested() == bytes[0],
+        };
+        let order = if found.as_ref().is_err_and(is_memory) {
+            [0, 1]
+        } else {
+            [1, 0]
+        };
         let mut refused = None;
-        for counter in [1, 0] {
+        for counter in order {
             if let Err(no) = self.twin.admit(group, counter, bytes[counter], None) {
                 refused = Some((no, counter));
                 break;
