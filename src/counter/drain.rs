@@ -148,10 +148,10 @@ impl Tree {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
-        // Mutation: e36-looked-at-after-it-was-closed
         let most = counter.touched() * 2 * counter.open_batch();
-        stocks::unreserve(counter, most);
         width::reset(counter, most);
+        // Mutation: e36-looked-at-after-it-was-closed
+        stocks::unreserve(counter, most);
         stocks.remove_open(counter);
     }
 
