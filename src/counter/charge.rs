@@ -369,10 +369,10 @@ impl Counter {
         };
         // Mutation: e5-capacity-read-before-transit
         let (_transit, first) = self.begin_transit(block);
-        live_peak::settle_noted(self, block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
         // this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
+        live_peak::settle_noted(self, block);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that
         // reclaim lacks.
         let open = capacity > 0;

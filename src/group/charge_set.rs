@@ -10,7 +10,8 @@ use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::ahead;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::{Counter, KeptHeader};
+use crate::sync::Ordering;
 use crate::thread::slot::Consume;
 use crate::units::IntoBytes;
 
@@ -369,16 +370,26 @@ impl Group {
         }
     }
 
-    /// The place of the first charge, in their order, for which there is no room, where a level of
-    /// one of the counters has refused lately.
+    /// The place of the charge for which there is no room, where a level of one of the counters has
+    /// refused lately. Of several it is the one whose levels have refused most often: another may only
+    /// have its bytes elsewhere for this moment, and by the time that it is charged they are back.
     fn lacks_room(&self, amounts: &[(CounterKey, u64)]) -> Option<usize> {
         let counter = |at: usize| self.header_of(amounts[at].0);
         let is_due = |at| counter(at).is_some_and(|header| ahead::is_due(header.counter()));
         let is_full =
             |at| counter(at).is_some_and(|header| amounts[at].1 > header.counter().headroom());
-        let places = 0..amounts.len();
-        if amounts.len() > 1 && places.clone().any(is_due) {
-            places.rev().find(|&at| is_full(at))
+        let refusals = |at: &usize| -> u64 {
+            let of_level = |level: &Counter| level.usage.failcnt.load(Ordering::Relaxed);
+            counter(*at).map_or(0, |header| {
+                header.counter().path_to_root().map(of_level).sum()
+            })
+        };
+        let mut places = 0..amounts.len();
+        if amounts.len() > 1 && places.any(is_due) {
+            // Of those that have refused as often, the last: it comes first in their order.
+            (0..amounts.len())
+                .filter(|&at| is_full(at))
+                .max_by_key(refusals)
         } else {
             None
         }

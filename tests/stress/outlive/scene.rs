@@ -4,7 +4,8 @@ use std::alloc::Layout;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use memcg::barrier::BarrierMode;
 use memcg::footprint::PoolAlign;
@@ -277,6 +278,11 @@ impl Scene {
             .expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
+        // A thread of the runtime may be about to let go of the last group that it has served.
+        let begun = Instant::now();
+        while now.dying_count() > 0 && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(
             (now.group_count(), now.dying_count()),
             (1, 0),
