@@ -17,7 +17,7 @@
 //! * A walk without a mark at its path is made as ever. So a walk that is refused takes levels
 //!   below once for each mark that is set, and where another thread takes the room between the look
 //!   and the walk.
-//! * In a set of counters it decides the order alone (`group/charge_set.rs`): the first that lacks
+//! * In a set of counters it decides the order alone (`group/charge_set.rs`): the one that lacks
 //!   room is charged before the others.
 //!
 //! A refusal sets the mark of its level. Looks that find room there take it away in the end, so a

@@ -163,8 +163,9 @@ impl Group {
     /// counter may stand there twice, for two charges; no amount at all charges nothing. Memory asks reclaimers and waits as
     /// [`charge`](Self::charge) does. A counter beside memory refuses at once an
     /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again.
-    /// Where a counter of the set has refused lately, the first that lacks room is charged before
-    /// the others: if it refuses, the others are not touched.
+    /// Where a counter of the set has refused lately, the one that lacks room is charged before the
+    /// others: if it refuses, the others are not touched. Of several that lack room it is the one
+    /// that has refused most often, and the refusal names it.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
     /// each counter: a few loads. More than four amounts in a slice allocate, before the first is
@@ -296,7 +297,7 @@ impl Group {
     /// Makes the charges of a set up to the one at `at`, which has missed. Those behind it are
     /// made; where one is refused, all of them go back.
     ///
-    /// Where a level of one of the counters has refused lately, the first charge that lacks room is
+    /// Where a level of one of the counters has refused lately, the charge that lacks room is
     /// made before the others: if it is refused, no other charge of the program meets those of a
     /// set that comes to nothing. The look decides the order alone.
     #[cold]
