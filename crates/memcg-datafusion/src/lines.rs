@@ -395,7 +395,7 @@ impl State {
         self.sizes
             .entry(tenant)
             .or_default()
-            .add(query.own.peak_live());
+            .add(query.own.peak_live().max());
     }
 
     /// Forgets the widths of tenants that have no query below a level. The value that goes is
