@@ -1,8 +1,8 @@
 //! A spec is applied: checked, stored, and only then is anything reclaimed.
 //!
 //! 1. Check the whole spec, beside the groups that exist. Nothing is changed yet.
-//! 2. Store what grants more, from the top down; then what grants less, from the top down; then
-//!    create what is missing. All this is quick and runs no foreign code.
+//! 2. Store percentages that rise, from the bottom up; what else grants more, from the top down; then
+//!    what grants less, from the top down; then create what is missing. All this is quick and runs no foreign code.
 //! 3. Reclaim below what was lowered, from the bottom up, so that a tenant's own caches give before
 //!    a group above asks all of them.
 //!
@@ -315,6 +315,17 @@ impl GroupTarget {
             .fold(Settings::NONE, Settings::and)
     }
 
+    /// A max and a high that are percentages.
+    fn percentages(&self) -> Settings {
+        let kinds = self.limits.kinds().into_iter();
+        kinds
+            .filter(|(kind, _)| matches!(kind, LimitKind::Max | LimitKind::High))
+            .map(|(kind, limit)| {
+                Settings::limit(kind).only_if(matches!(limit, Some(Limit::Percent(_))))
+            })
+            .fold(Settings::NONE, Settings::and)
+    }
+
     /// Takes back what was stored of these settings. What somebody else has set since stays.
     fn take_back(&self, group: &Group, which: Settings) {
         let (first, applied) = (group.first(), applied(group));
@@ -441,9 +452,18 @@ impl<'a> Plan<'a> {
         changes: &mut SpecChanges,
     ) -> Result<(), SpecError> {
         let places = 0..self.groups.len();
+        // A percentage that rises comes before all that changes above it, from the bottom up: once
+        // nothing above has a max, it could rise only after a new max has come, and would lower the
+        // group for that moment.
+        for place in places.clone().rev() {
+            self.store(place, |target, group| {
+                target.percentages().without(target.later(group))
+            })?;
+        }
         for place in places.clone() {
             self.store(place, |target, group| {
-                Settings::ALL.without(target.later(group))
+                let later = target.later(group);
+                Settings::ALL.without(later).without(target.passed)
             })?;
         }
         for place in places.clone() {
@@ -491,7 +511,7 @@ impl<'a> Plan<'a> {
             return Ok(());
         };
         let (which, applied) = (which(target, group), applied(group));
-        target.passed = which;
+        target.passed = target.passed.and(which);
         let (named, dropped) = (target.named.among(which), target.dropped.among(which));
         let (differs, marked) = (target.differs.among(which), applied.get());
         if differs.is_empty() && named.without(marked).is_empty() && !marked.has(dropped) {
