@@ -579,6 +579,7 @@ fn is_protected(tenant: &Group) -> bool {
 }
 
 impl Refused {
+    /// Too many rather than too few, as long as the query gives back: the level is read first.
     fn others_hold(&self, own: &Group) -> u64 {
         self.level.live().saturating_sub(own.live())
     }

@@ -456,7 +456,11 @@ impl Place {
         let is_above = own.ancestors().any(|group| &group == level);
         let level = if is_above { level } else { own };
         let others = if is_above {
-            level.live().saturating_sub(own.live())
+            // The query is giving back what it held. Read before the level, its own bytes are too many
+            // rather than too few, and those of others too few: what still comes back of the query
+            // must not look later as if others had given it.
+            let held = own.live();
+            level.live().saturating_sub(held)
         } else {
             0
         };
