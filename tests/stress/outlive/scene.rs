@@ -278,7 +278,8 @@ impl Scene {
             .expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        // A thread of the runtime may be about to let go of the last group that it has served.
+        // A scope ends when its threads have returned, before what they own thread by thread is dropped:
+        // one of them may be giving back the credit of the last group now.
         let begun = Instant::now();
         while now.dying_count() > 0 && begun.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(1));
