@@ -486,7 +486,7 @@ fn independent_stocks_differ_by_the_bound(config: impl Fn() -> CounterConfig) {
                 "lower than memory by more than the bound"
             );
             // Charges of up to 89 widen a stock of 64 that adapts, to a batch of twice as much.
-            assert!(bound <= 2 * 4 * BATCH, "one thread, two batches");
+            assert!(bound <= 2 * 4 * BATCH, "one thread, two batches of that");
         },
     );
     assert!(lower > 0, "the second read lower now and then");
