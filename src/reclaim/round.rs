@@ -624,3 +624,41 @@ fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {
     let spared = u128::from(weight) * u128::from(protection) / whole;
     weight - u64::try_from(spared).unwrap_or(weight)
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::{Limits, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority, Runtime};
+
+    /// The time that a look takes is not reclaim's, and is the caller's all the same.
+    #[test]
+    fn a_look_at_shares_takes_no_time_of_reclaim() {
+        struct Empty;
+        impl Reclaim for Empty {
+            fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+                0
+            }
+        }
+
+        let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
+        let root = runtime.root();
+        let group = root.create("group", Limits::new().share(1)).unwrap();
+        let _registration =
+            group.register_reclaimer(std::sync::Arc::new(Empty), ReclaimPriority::NORMAL);
+        let begun = Instant::now();
+        for end in [None, Some(begun + Duration::from_secs(5))] {
+            root.set_max(if end.is_some() { 900 } else { 800 }).unwrap();
+            let mut request =
+                Request::new(ReclaimCause::Full, begun + Duration::from_secs(10)).until(end);
+            run(root.first(), 1, &mut request);
+            let later = request.deadline.saturating_duration_since(begun);
+            if end.is_some() {
+                assert_eq!(later, Duration::from_secs(5));
+            } else {
+                assert!(later > Duration::from_secs(10), "{later:?}");
+            }
+        }
+    }
+}

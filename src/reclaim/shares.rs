@@ -493,41 +493,6 @@ mod tests {
         assert_eq!(query.inspect().soft(), (500 << 20) / tenants / 4);
     }
 
-    /// The time that a look takes is not reclaim's, and is the caller's all the same.
-    #[test]
-    fn a_look_takes_no_time_of_reclaim() {
-        use std::time::{Duration, Instant};
-
-        use crate::reclaim::round::{self, Request};
-        use crate::{Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority};
-
-        struct Empty;
-        impl Reclaim for Empty {
-            fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-                0
-            }
-        }
-
-        let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
-        let root = runtime.root();
-        let group = tenant(&root, "group", 1);
-        let _registration =
-            group.register_reclaimer(std::sync::Arc::new(Empty), ReclaimPriority::NORMAL);
-        let begun = Instant::now();
-        for end in [None, Some(begun + Duration::from_secs(5))] {
-            root.set_max(if end.is_some() { 900 } else { 800 }).unwrap();
-            let mut request =
-                Request::new(ReclaimCause::Full, begun + Duration::from_secs(10)).until(end);
-            round::run(root.first(), 1, &mut request);
-            let later = request.deadline.saturating_duration_since(begun);
-            if end.is_some() {
-                assert_eq!(later, Duration::from_secs(5));
-            } else {
-                assert!(later > Duration::from_secs(10), "{later:?}");
-            }
-        }
-    }
-
     /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks
     /// before it chooses.
     #[test]

@@ -10,9 +10,6 @@ use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
-/// What a service says itself in the place of the layer.
-pub(crate) type Answers = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
-
 impl Refusal {
     /// Returns the answer of the layer, by the protocol of the request: the
     /// [sentence](Self::sentence) with its status and `Retry-After`, and for gRPC the trailers of

@@ -1,12 +1,11 @@
 //! Frames of a body: how large one is, and why none comes any more.
 
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::Buf;
 use http_body::Frame;
-use memcg::ChargeError;
-
-use crate::pace::TooSlowError;
+use memcg::{Bytes, ChargeError};
 
 /// Why a body ended before its end.
 ///
@@ -32,6 +31,18 @@ pub enum BodyError {
     /// The inner body has failed.
     #[error("{0}")]
     Inner(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// A body came too slowly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} came in {waited:.1?} of waiting for the client, the last {gap:.1?} ago", Bytes(*.came))]
+pub struct TooSlowError {
+    /// The bytes that have come.
+    pub came: u64,
+    /// For how long the reader has waited for the client, over the whole body.
+    pub waited: Duration,
+    /// For how long nothing has come.
+    pub gap: Duration,
 }
 
 /// Why there was no room for what a body has brought beyond its promise: the text of a refused

@@ -44,12 +44,11 @@ pub use connection::{ConnectionPace, NotTakenError, PacedConnection};
 #[cfg(feature = "axum")]
 pub use extract::NotAdmittedError;
 pub use figures::{AdmissionFigures, RefusalKind, WaitTimes};
-pub use frame::{BodyError, OutgrownError};
+pub use frame::{BodyError, OutgrownError, TooSlowError};
 pub use future::ResponseFuture;
 pub use layer::AdmissionLayer;
 pub use ledger::PromisedBytes;
 pub use meter::{Meter, MeterLayer, Metered};
-pub use pace::TooSlowError;
 pub use refusal::Refusal;
 pub use request_body::RequestBody;
 pub use service::Admission;

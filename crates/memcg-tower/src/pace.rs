@@ -3,29 +3,17 @@
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use memcg::Bytes;
-
 use crate::clock::Alarm;
+use crate::frame::TooSlowError;
 use crate::settings::Settings;
-
-/// A body came too slowly.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} came in {waited:.1?} of waiting for the client, the last {gap:.1?} ago", Bytes(*.came))]
-pub struct TooSlowError {
-    /// The bytes that have come.
-    pub came: u64,
-    /// For how long the reader has waited for the client, over the whole body.
-    pub waited: Duration,
-    /// For how long nothing has come.
-    pub gap: Duration,
-}
 
 /// The time that a body has kept its reader waiting. The time that the reader takes itself, or
 /// waits for room, does not count.
 ///
 /// A reader that leaves says nothing: the handler drops its read in a `select!` or a timeout, and
-/// works. All that is seen are polls. So the time between two polls counts only up to a [step](Self::step) after the first of them. An alarm wakes a reader then, and its poll begins the next
-/// step. One that has left does not poll. The steps of a reader that stays grow with the time for
+/// works. All that is seen are polls. So the time between two polls counts only up to a
+/// [step](Self::step) after the first of them. An alarm wakes a reader then, and its poll begins the
+/// next step. One that has left does not poll. The steps of a reader that stays grow with the time for
 /// which it has: what counts of a reader that has left is at most a quarter more than it has waited,
 /// and a first step.
 #[derive(Default)]

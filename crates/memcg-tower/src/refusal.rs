@@ -9,7 +9,7 @@ use memcg::errors::CreateError;
 use memcg::{ChargeError, Group, PressureLevel};
 
 use crate::figures::RefusalKind;
-use crate::pace::TooSlowError;
+use crate::frame::TooSlowError;
 use crate::protocol::Protocol;
 
 /// The answer to a request that does not run: what `classify` returns for one that has no tenant,

@@ -16,8 +16,8 @@ use pin_project_lite::pin_project;
 
 use crate::account::{Account, Came, Waiting};
 use crate::body::with_frame;
-use crate::frame::{BodyError, len};
-use crate::pace::{Pace, TooSlowError};
+use crate::frame::{BodyError, TooSlowError, len};
+use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 

@@ -5,11 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Response;
 use memcg::{Group, Limits, PressureLevel};
 
-use crate::answer::Answers;
 use crate::figures::{Counts, RefusalKind};
 use crate::log;
+use crate::refusal::Refusal;
+
+/// What a service says itself in the place of the layer.
+pub(crate) type Answers = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
 /// The bytes to charge for each request, the time that it may wait, and the speed at which its body
 /// has to come.
