@@ -21,7 +21,7 @@ pub(crate) const POOL_OBJECTS: usize = size(4_096, 16, 2, 4);
 pub(crate) const POOL_STASH: usize = size(32, 4, 1, 1);
 
 /// Of the directory of pools' chunks: pages, and chunks of a page.
-pub(crate) const POOL_PAGES: usize = size(4_096, 64, 4, 16);
+pub(crate) const POOL_PAGES: usize = size(4_096, 1_024, 4, 16);
 pub(crate) const POOL_PAGE: usize = size(256, 4, 2, 4);
 
 /// Entries of a page of a thread's directory: 8 KiB of 32-byte slots, with two bits more for each.
