@@ -133,6 +133,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: thousands of walks take minutes")]
     fn looks_that_find_room_take_the_mark_away() {
         let (root, parent) = tree();
         root.charge(8).unwrap();

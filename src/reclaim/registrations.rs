@@ -148,6 +148,7 @@ mod tests {
     /// Registrations of one group are found by their places, whichever is dropped first, and also
     /// once the group has handed them to its parent.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: thousands of registrations take minutes")]
     fn registrations_are_found_by_place() {
         const MANY: usize = 4_096;
         let runtime = Runtime::builder().build().unwrap();
