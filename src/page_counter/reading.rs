@@ -228,8 +228,9 @@ pub struct TreeCounts {
     pub drained: u64,
     /// Heavy barriers: of drains, of lowered limits, and for statistics that were unlisted.
     pub barriers: u64,
-    /// Charges refused although a thread in transit, a failed barrier or the charge's own position
-    /// inside another slow path kept credit out of reach.
+    /// Charges refused although credit may have been out of their reach: beside a thread that did
+    /// not come out of transit, after a failed barrier, inside another slow path, or where limits
+    /// moved all the time. The page of guarantees, in the book, has the whole list.
     pub refused_in_transit: u64,
     /// Times more was uncharged from a level than it held.
     pub underflows: u64,
