@@ -75,8 +75,9 @@ pub(crate) fn charge(
     }
 }
 
-/// Returns what a charge that may block could find: a reclaimer to ask, a victim, credit in stocks
-/// that this one has not drained. Starts what would make room, if that is its effort.
+/// Says whether the same charge would find more if it were allowed to block: a reclaimer to ask, a
+/// victim, credit in stocks that this one has not drained. The error tells its caller so. With
+/// [`Effort::Start`] it also has others begin to make room.
 fn make_room(
     group: &Counter,
     bytes: u64,

@@ -18,12 +18,14 @@ use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::context;
 
-/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to
-/// charge plain bytes.
+/// Parameters of one attempt to charge, and its place in line. On their own they are an attempt to
+/// charge plain bytes to a group; a checkpoint and a transfer put something of their own beside them
+/// (see [`Attempt`]).
 pub(crate) struct Terms<'a> {
     pub(super) group: &'a Counter,
     pub(super) bytes: u64,
-    /// Bytes that come on top of usage.
+    /// Bytes that come on top of usage: those that a victim has to give beyond what is above max.
+    /// None where the bytes are charged already, as at a checkpoint.
     pub(super) adds: u64,
     /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on
     /// other threads.
@@ -32,14 +34,15 @@ pub(crate) struct Terms<'a> {
     pub(super) cancels: bool,
     /// When the caller's time is over, for reclaim and for all that the attempt waits for.
     pub(super) end: Option<Instant>,
-    /// After reclaim and victims it waits for room in line.
+    /// After reclaim and victims it waits for room in line, so it keeps a place that it has taken
+    /// while it waited for a victim.
     pub(super) stays_in_line: bool,
     /// Its place in line, once it has one.
     pub(super) line: RefCell<Option<Ticket>>,
 }
 
 impl<'a> Terms<'a> {
-    /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
+    /// An attempt to charge `bytes` that may cancel groups and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
         let end = None;
         let line = RefCell::new(None);
@@ -59,7 +62,8 @@ impl<'a> Terms<'a> {
         self.cancels && !self.end.is_some_and(is_over)
     }
 
-    /// Gives the place in line up, unless it stays there. What was decided in time holds.
+    /// Gives up the place in line, unless the attempt is to wait there. Another thread may have
+    /// decided the charge just before: then that holds, and is returned.
     pub(super) fn leave(&self) -> Option<ChargeResult<'a>> {
         let ticket = if self.stays_in_line {
             None
@@ -71,7 +75,7 @@ impl<'a> Terms<'a> {
             .map(|decision| decided(self.group, decision, self.bytes, true))
     }
 
-    /// End of the charge, if it was decided in line.
+    /// The end of the charge, if another thread has decided it in line.
     pub(super) fn ended(&self) -> Option<ChargeResult<'a>> {
         let mut line = self.line.borrow_mut();
         let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
@@ -79,12 +83,16 @@ impl<'a> Terms<'a> {
         Some(decided(self.group, decision, self.bytes, true))
     }
 
-    /// The charge has a place in line: no thread makes it any other way.
+    /// The charge has a place in line. From then on only whoever serves the line makes it: an attempt
+    /// that charged by itself, too, would charge twice.
     pub(super) fn is_in_line(&self) -> bool {
         self.line.borrow().is_some()
     }
 }
 
+/// What is tried again after each step that may have made room. There are three: plain bytes
+/// ([`Terms`]), a checkpoint, which fits once nothing is above max, and a transfer, which charges
+/// some of the levels.
 pub(crate) trait Attempt<'a> {
     fn terms(&self) -> &Terms<'a>;
 
@@ -113,19 +121,19 @@ pub(crate) enum ChargeFailure<'a> {
     },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
-    /// The group was chosen to give its memory back.
+    /// The group was chosen as a victim: it is to give its memory back, and gets none.
     Cancelled,
 }
 
 pub(crate) enum RefusalKind {
-    /// It does not fit. Source that is about to give memory back there, where the attempt does not
-    /// wait for it.
+    /// It does not fit. Where something is about to give memory back and the attempt does not wait
+    /// for it, that is said, too: the caller may try again soon.
     Full(Option<Pending>),
     /// The charge waited in line for this whole time. The refusal is that at its end.
     TimedOut(Duration),
 }
 
-/// Source that is about to give memory back.
+/// From where memory is about to come back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
     /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or
@@ -138,18 +146,20 @@ pub(crate) enum Pending {
 /// State of an attempt after a step: it has ended, or this is the refusal to go on with.
 pub(crate) type Progress<'a> = ControlFlow<ChargeResult<'a>, LevelRefusal<'a>>;
 
-/// Efforts made for one charge.
+/// What has been done for one charge so far, over all of its rounds and levels.
 #[derive(Default)]
 pub(crate) struct Efforts {
-    /// [`Event::Oom`] has been counted.
+    /// [`Event::Oom`] has been counted: a charge counts one, however many levels refuse it in turn.
     pub(super) counted: bool,
     /// See [`RefusalKind::Full`].
     pub(super) pending: Option<Pending>,
+    /// Groups that are no candidates for this charge any more.
     pub(super) excluded: Excluded,
-    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number
-    /// where time or rounds ended it.
+    /// Bytes that reclaim has promised and may still give after it has ended. Nobody knows the
+    /// number where time or rounds ended it: then it is the largest, and no group is cancelled for
+    /// bytes that may be on their way.
     pub(super) may_come: u64,
-    /// From the first round of reclaim on, or from the first victim on.
+    /// The charge stands still from its first round of reclaim on, or from its first victim on.
     stall: Option<Stall>,
 }
 
@@ -174,7 +184,8 @@ impl<'a> ChargeFailure<'a> {
         }
     }
 
-    /// The charge is given up: a refusal is counted.
+    /// Counts the refusal of a charge that is given up. Steps in between count nothing, so a charge
+    /// that succeeds in the end is no refusal.
     #[cold]
     pub(super) fn count(self) -> ChargeFailure<'a> {
         if let ChargeFailure::Refused {
@@ -198,7 +209,8 @@ impl<'a> ChargeFailure<'a> {
     }
 }
 
-/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
+/// The decision that was made in line, as the result of an attempt for `bytes`. `counted`: the
+/// failure is counted already.
 pub(super) fn decided(
     group: &Counter,
     decision: Decision,

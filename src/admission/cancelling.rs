@@ -31,6 +31,8 @@ pub(super) fn cancel_for<'a>(
         end,
         ..
     } = terms;
+    // No group gives its memory up for a charge that would not fit into an empty tree, nor for one
+    // that has no time left. Inside reclaim no hook may run: the victim might wait for this thread.
     if !fits_ever(group, bytes)
         || !may_call_out()
         || !terms.may_cancel()
@@ -42,6 +44,8 @@ pub(super) fn cancel_for<'a>(
         events::count(level, Event::Oom);
     }
     let tree = level.tree();
+    // In a group that covers, a part of the bytes may be paid for already. At least one is missing,
+    // or the level would not have refused.
     let adds = if adds > 0 {
         cover::rise_at(group, adds, level).max(1)
     } else {
@@ -60,6 +64,7 @@ pub(super) fn cancel_for<'a>(
     while terms.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
             Choice::NoCandidate => break,
+            // This group is the least important one: nobody gives memory up for it.
             Choice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to
             // refuse this one.
@@ -71,6 +76,8 @@ pub(super) fn cancel_for<'a>(
                 }
                 (turn, None)
             }
+            // Another thread has cancelled a group here that has not given its memory back yet. To
+            // cancel a second one for the same shortage would be one too many.
             Choice::Awaited(victim) => (victim.until, Some(victim)),
             Choice::Victim(mut chosen) => {
                 // A thread may have made this charge in line meanwhile.
@@ -85,12 +92,15 @@ pub(super) fn cancel_for<'a>(
                 }
                 efforts.stand_still(group, level, None);
                 chosen.cancel();
+                // The victim's whole subtree goes, and this charge with it.
                 if chosen.victim.includes(group) {
                     return Progress::Break(Err(ChargeFailure::Cancelled));
                 }
                 (chosen.victim.until, Some(chosen.victim))
             }
         };
+        // The thread drives futures, and the victim's task may be one of them: to wait here could
+        // keep it from ending.
         if !may_block {
             efforts.pending = Some(Pending::Memory);
             return attempt.charge();
@@ -110,6 +120,7 @@ pub(super) fn cancel_for<'a>(
     if let Some(ended) = terms.leave() {
         return Progress::Break(ended);
     }
+    // It stays in line, and is made there.
     if terms.is_in_line() {
         return Progress::Continue(refusal);
     }

@@ -29,7 +29,8 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
         return Err(ChargeFailure::Cancelled);
     }
     for level in group.path_to_root() {
-        // Reclaim makes room for the next byte.
+        // The bytes above max are charged already, so nothing is added. One byte stands for the next
+        // charge: reclaim makes room for that, and not for usage that is right at the max.
         let terms = Terms {
             adds: 0,
             ..Terms::new(group, 1, wait_for != WaitFor::Nothing)
@@ -49,8 +50,8 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
     Ok(if is_delayed { BATCH } else { 0 })
 }
 
-/// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no
-/// lock.
+/// True if a checkpoint of the group has anything to find: the tree's word says only that something
+/// is marked somewhere in the tree. It calls no foreign code and takes no lock.
 pub(crate) fn concerns(group: &Counter) -> bool {
     group.tree().alerts.any_victim()
         || group.path_to_root().any(|level| is_above_max(level))
@@ -69,6 +70,7 @@ impl<'a> Attempt<'a> for Excess<'a> {
     }
 
     fn charge(&self) -> Progress<'a> {
+        // Credit is counted in usage and may be all that is above max. It is no reason to refuse.
         if is_above_max(self.level) && self.level.may_have_credit_below() {
             self.level.tree().close_below(self.level);
         }

@@ -17,6 +17,8 @@ use crate::units::Limit;
 /// above its max.
 pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
+    // A percentage is of the max above, so those below have fallen with it. They come first: what
+    // they give back is no longer above the max of the group itself.
     if limits::any_percent(group.tree()) {
         let follows =
             |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
@@ -52,6 +54,7 @@ pub(crate) fn shrink_all(group: &Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     let groups = pin_below(group);
     groups.iter().for_each(|group| line::end_vain_waits(group));
+    // From below, as in `shrink_to_max`.
     for group in groups[1..].iter().map(|below| &**below).chain([group]) {
         reclaim_excess(group, &mut request);
     }
@@ -97,6 +100,7 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
                 chosen.victim
             }
         };
+        // Its memory comes back as its tasks end. A second victim before that might be one too many.
         while group.forced() > 0
             && !group.state().is_offline()
             && victims::is_awaited(group.tree(), &victim)

@@ -16,7 +16,7 @@ use crate::thread::slot::Consume;
 /// Period in which a charge looks whether a victim has more to give.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The waits that a charge allows.
+/// What a charge may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// Nothing: its thread drives futures.
@@ -97,7 +97,7 @@ impl<'a> Attempt<'a> for Terms<'a> {
             if is_over(until) || !self.may_cancel() || !more() {
                 return None;
             }
-            // No waker is called when there is no more to come.
+            // The end of a victim wakes nobody, so the thread looks from time to time.
             park_until(Some(until.min(Instant::now() + LOOK)));
         };
         *line = None;

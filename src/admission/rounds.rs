@@ -19,8 +19,9 @@ use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, pause};
 
-/// A round that frees this part of what is wanted counts this part: what came may have gone to
-/// others.
+/// A round that frees at most a sixteenth of what is wanted counts as a whole round. One that frees
+/// more counts a sixteenth of a round: other charges may have taken what came, and a charge should
+/// not be refused for that while reclaimers give plenty.
 const MUCH: usize = 16;
 
 /// Reclaims and charges again, as long as reclaimers free anything.
@@ -43,6 +44,7 @@ pub(super) fn reclaim_for<'a>(
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level;
         events::count(level, Event::Max);
+        // Another level may refuse by now than at first, with or without reclaimers below.
         if !may_ask(group, level, bytes) {
             efforts.may_come = 0;
             break;
@@ -59,7 +61,8 @@ pub(super) fn reclaim_for<'a>(
                 .ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
-        // Memory that one round freed and other charges took has to be freed again.
+        // The first round asks for what is missing. If the charge did not get it although it was freed,
+        // other charges took it, and as much has to be freed again.
         let short = missing(
             (group, level),
             cover::rise_at(group, bytes, level),
@@ -92,7 +95,8 @@ pub(super) fn reclaim_for<'a>(
     Progress::Continue(refusal)
 }
 
-/// Further counters have no reclaimers.
+/// True if there is any use in reclaim: the charge would fit into an empty tree, this thread is not
+/// in reclaim itself, and somebody has registered. Further counters have no reclaimers.
 fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
     fits_ever(group, bytes)
         && may_call_out()
@@ -120,10 +124,12 @@ fn one_round(
     if round.report.freed > 0 {
         return ControlFlow::Continue(MUCH);
     }
+    // Another thread runs a round here, and this attempt waits for none.
     if round.unwaited {
         return ControlFlow::Break((Some(Pending::Round), u64::MAX));
     }
     let promised = owed(&round.owing);
+    // Nothing came, and nobody has promised any, or promises were waited for in vain once before.
     if request.lapsed || round.owing.is_empty() {
         return ControlFlow::Break((None, promised));
     }
@@ -136,6 +142,8 @@ fn one_round(
     while owed(&round.owing) > 0 && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
+    // The promise was not kept in time. Others are asked now, with a time of their own, and no promise
+    // is waited for a second time.
     if is_over(request.deadline) {
         request.deadline = earlier(deadline(level), terms.end);
         request.lapsed = true;
@@ -146,7 +154,7 @@ fn one_round(
 /// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.
 fn missing((group, level): (&Counter, &Counter), bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
     let spare = spare(level, refusal.max);
-    // The first in line comes before.
+    // The first in line gets what is freed before this charge does.
     let ahead = line::ahead_of(group, level).saturating_add(bytes);
     refusal
         .usage

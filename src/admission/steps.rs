@@ -75,8 +75,10 @@ fn name_what_is_in_the_way<'a>(
         } = &mut failure
             && let Some(level) = line::in_the_way(group, bytes)
         {
-            // No memory may come for it any more.
+            // Whatever is about to give memory back, none of it is for this charge: nobody is to try
+            // again for it.
             *pending = None;
+            // Where the max of the level that has refused is too small, too, that one stays named.
             if bytes <= refusal.level.admits() {
                 *refusal = level.refusal_now();
             }
@@ -106,6 +108,7 @@ pub(crate) fn begin<'a>(
         return Err(name_what_is_in_the_way(group, bytes, refused));
     }
     let chooses = victims::chooses(level);
+    // A group that is to give its memory back gets no more.
     if chooses && victims::is_cancelled(group) {
         return Err(Err(ChargeFailure::Cancelled));
     }
@@ -131,9 +134,11 @@ pub(crate) fn try_with<'a>(
     charge: impl FnOnce(&'a Counter, u64, Consume) -> Result<u64, LevelRefusal<'a>>,
 ) -> ChargeResult<'a> {
     if group.state().is_offline() {
+        // The hit may have taken credit just before it missed.
         group.undo_slow(bytes, missed);
         return Err(ChargeFailure::Offline);
     }
+    // No byte keeps the group's object, so a handle does.
     if bytes == 0 {
         Handle::pin(group).into_raw();
         return Ok(0);
@@ -179,6 +184,8 @@ fn make_room<'a>(
     mut refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
+    // A level that has room again may let the charge up to another one that has none. Levels that
+    // refuse in turn could go on for ever where others charge, too.
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
         refusal = reclaim_for(attempt, refusal, efforts)?;

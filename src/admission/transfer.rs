@@ -12,6 +12,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::sync::{is_over, pause};
 
+/// A charge of the levels from the new group up to the common ancestor, which has the bytes already.
 struct Below<'a> {
     terms: Terms<'a>,
     from: &'a Counter,
@@ -32,7 +33,8 @@ impl<'a> Attempt<'a> for Below<'a> {
         &self.terms
     }
 
-    /// A transfer is not delayed.
+    /// Charges nothing that a delay above a high would be for: at the levels that both groups share,
+    /// usage stays as it is.
     fn charge(&self) -> Progress<'a> {
         match self.charge_below() {
             Ok(walked) => Progress::Break(Ok(walked)),
@@ -40,7 +42,8 @@ impl<'a> Attempt<'a> for Below<'a> {
         }
     }
 
-    /// Not in line, where whole charges are made.
+    /// Looks again and again, outside of the line: whoever serves that charges whole paths, up to the
+    /// root.
     fn wait(
         &self,
         level: &'a Counter,
@@ -48,6 +51,7 @@ impl<'a> Attempt<'a> for Below<'a> {
         more: &dyn Fn() -> bool,
     ) -> Option<ChargeResult<'a>> {
         while !is_over(until) && more() {
+            // A look at one level is cheaper than a walk that is refused.
             let needs = cover::rise_at(self.terms.group, self.terms.bytes, level);
             if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs)
                 && self.charge_below().is_ok()
@@ -66,6 +70,7 @@ pub(crate) fn move_charge<'a>(
     (from, to, common): (&'a Counter, &'a Counter, &'a Counter),
     bytes: u64,
 ) -> Result<(), ChargeFailure<'a>> {
+    // New bytes do not go where a group is about to end.
     if to.state().is_offline() {
         return Err(ChargeFailure::Offline);
     }
@@ -80,6 +85,8 @@ pub(crate) fn move_charge<'a>(
             .charge_below()
             .or_else(|refusal| reclaim_and_retry(&attempt, refusal));
         charged.map_err(ChargeFailure::count)?;
+        // The new side is charged before the old one is given back, so that no level shows less than is
+        // live. Below the common ancestor both show the bytes for a moment.
         // Mutation: transfer-leaves-the-old-side-charged
         below::uncharge_slow(from, bytes, common, attempt.taken.get());
     }
