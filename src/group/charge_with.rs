@@ -18,7 +18,7 @@ use crate::thread::context;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
-/// Says what a charge does that does not fit at once: the argument of
+/// What to do when a charge does not fit immediately: the argument of
 /// [`Group::charge_with`](crate::Group::charge_with), for what none of the plain verbs does.
 ///
 /// ```

@@ -65,8 +65,9 @@ pub(super) fn renew(place: &FirstInLine, bytes: u64) {
 }
 
 impl Waiting {
-    /// Of the budget that the level shows for the first in line so much is left. Bytes that have
-    /// barged past one that goes before the oldest for its importance have passed the oldest, too.
+    /// Accounts for the part of the barging budget that walks have spent at the level, of which
+    /// `left` remains. Bytes that have barged past one that goes before the oldest for its importance
+    /// have passed the oldest, too.
     pub(super) fn count_barged(&mut self, level: &Counter, left: u64) {
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return;

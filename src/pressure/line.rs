@@ -43,12 +43,12 @@ use crate::thread::foreign::Foreign;
 pub(crate) struct Ticket {
     pub(crate) bytes: u64,
     number: u64,
-    /// The decision was returned.
+    /// The decision has been returned: there is nothing left to give up.
     over: bool,
     pub(crate) group: Handle,
 }
 
-/// State that a waiter finds.
+/// What a waiter finds when it looks.
 enum WaiterState {
     Decided(Decision),
     /// In the line of this level.
@@ -78,8 +78,8 @@ pub(crate) fn ahead(level: &Counter) -> u64 {
     }
 }
 
-/// Returns that for a charge of this group: one that is more important than the first in line finds
-/// none before it.
+/// The same for a charge of this group. One that is more important than the first in line goes
+/// before it, so it has none ahead.
 pub(crate) fn ahead_of(group: &Counter, level: &Counter) -> u64 {
     if goes_first(group, level) {
         0
@@ -149,7 +149,8 @@ fn walk_for<'a>(
     let walked = context::for_another(place.number(), walk);
     drop(transit);
     walked?;
-    // Not this thread's own charge: what it has freed for others it has freed.
+    // The thread charges for somebody else. Its round of reclaim must not count these bytes as taken
+    // by itself, so only the audit hears of them.
     if group.tree().config.audit {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
@@ -160,6 +161,7 @@ fn walk_for<'a>(
 
 impl Waiting {
     fn enter_line(&mut self, ticket: u64, level: &Counter) {
+        // What has barged so far has passed the one that was first until now.
         self.count_barged(level, first(level).budget());
         let Some(waiter) = self.waiters.get_mut(&ticket) else {
             return;
@@ -180,8 +182,9 @@ impl Waiting {
         }
     }
 
-    /// Another waiter may be first: the one that was takes what is left of its barging budget with
-    /// it, to another line or to its next turn.
+    /// Publishes who is first in line, after any change of the line. Where it is another one, the one
+    /// that was keeps what is left of its barging budget, and goes on with that in another line or at
+    /// its next turn: to begin anew each time would let others pass it for ever.
     fn show_first(&mut self, level: &Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return;
@@ -197,7 +200,8 @@ impl Waiting {
             let place = waiter.place;
             line.first = place;
             first(level).show_place(place);
-            // An older charge may have come.
+            // Still the same one. But an older charge may have come, which lets others pass it only as
+            // long as it has patience.
             let patience = self.patience_behind(place, level);
             if let Some(line) = self
                 .lines
@@ -240,6 +244,8 @@ impl Waiting {
         let before = waiter.may_ask_for();
         waiter.bytes = bytes;
         let after = waiter.may_ask_for();
+        // Both are in bytes that it asks for. They only shrink here: one that asks for more and less in
+        // turn would never be passed.
         waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
         for above in group.path_to_root() {
@@ -273,7 +279,7 @@ impl Waiting {
         self.forget(ticket);
     }
 
-    /// State that a waiter finds. A decision is returned once.
+    /// What a waiter finds. A decision is returned once.
     fn look(
         &mut self,
         ticket: u64,
@@ -294,7 +300,7 @@ impl Waiting {
         })
     }
 
-    /// A waiter waits no longer.
+    /// The waiter waits no longer. It stays in the table until it has looked at its decision.
     fn forget(&mut self, ticket: u64) {
         let Some(waiter) = self.waiters.get(&ticket) else {
             return;
@@ -332,6 +338,7 @@ impl Waiting {
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
             let room = level.room(level.admits());
             let budget = first(level).budget();
+            // Nobody else can be let past, so the rest of the window is not looked at.
             if room == 0 || budget == 0 {
                 break;
             }
@@ -372,6 +379,7 @@ impl Waiting {
     /// Before a charge for a waiter: at each other level of its path the oldest in line goes first,
     /// where that has let enough others go before.
     fn make_way(&mut self, place: PlaceInLine, group: &Counter, level: &Counter) {
+        // One that goes by its age passes nobody for its importance.
         if place.next_importance().is_none() {
             return;
         }
@@ -413,7 +421,7 @@ impl Waiting {
             return;
         };
         self.decide(ticket, decision, wakers);
-        // The next waiter may be first now.
+        // It may have been the first, and the next one may fit where it did not.
         service::schedule(&at);
     }
 

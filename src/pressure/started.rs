@@ -261,8 +261,8 @@ impl Started {
         self.background.take_due(now)
     }
 
-    /// Next work of the thread. When it runs foreign code it has left no service that the other
-    /// thread waits for.
+    /// What the thread does next. Service comes first: it wakes those that wait, and what the thread
+    /// does after it may be foreign code that takes its time.
     fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
@@ -356,7 +356,7 @@ fn reclaim_and_cancel(
     if promised {
         return;
     }
-    // The first in line comes before.
+    // What is freed goes to the first in line before it is there for this charge.
     let short = || {
         line::ahead(level)
             .saturating_add(bytes)
@@ -402,13 +402,17 @@ fn make_room_for_first(level: &Counter, importance: u8) {
     let before = line::length(level);
     let may_come = shrink_for_first(level, importance);
     let waits = line::length(level);
+    // Some were served. The next one has its turn behind the jobs of other levels.
     if waits < before && waits > 0 {
         make_room_in_line(level, importance);
     }
+    // Reclaimers that had nothing now may have something later, and no task looks by itself.
     if waits > 0 && registrations::any_below(level) {
         let pause = ask_again_after(level);
         ask_again(level, Instant::now() + pause, pause);
     }
+    // A group is cancelled only where reclaim has served nobody: otherwise reclaim gets another turn
+    // first.
     if waits < before || short_of_first(level) == 0 || !victims::chooses(level) {
         return;
     }
@@ -450,7 +454,8 @@ fn turn_of_line(mut job: Background) -> Option<Background> {
     let level = &*job.level.try_pin()?;
     let (group, bytes) = line::first_at(level)?;
     let before = line::length(level);
-    // A max that has fallen for a moment is no reason to empty the caches.
+    // Where the max has fallen below the charge, it may rise again in time. Until then no cache is
+    // emptied for a charge that cannot fit.
     let fits = |level: &Counter| bytes <= level.admits().min(USAGE_MAX);
     if group.path_to_root().all(fits) {
         shrink_for_first(level, importance::of(&group));

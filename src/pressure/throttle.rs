@@ -52,6 +52,7 @@ pub(crate) fn sleep_after(group: &Counter, bytes: u64, end: Option<Instant>) {
 
 #[cold]
 fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+    // Credit may be all that is above. Nobody is delayed for that, and no event is counted.
     if may_call_out() {
         levels_above(group).for_each(drain_excess);
     }
@@ -72,6 +73,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             // Freed bytes are to show in usage, and not in a stock.
             level.tree().close_below(level);
             let above = above(level);
+            // Not all that is above in one go: each charge above high gives back about as much as it
+            // took, as in the kernel, so that one charge does not pay for all.
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
             if above == 0 {
                 continue;
@@ -90,6 +93,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             }
         }
         let delay = delay_of(group, bytes);
+        // A sleep that short would mostly be the system's own time to wake the thread.
         if delay <= DELAY_MIN {
             return Duration::ZERO;
         }
@@ -113,6 +117,7 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     let now = Instant::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
+    // In short sleeps: nobody wakes the thread when the group has ended or is below its high again.
     while !has_ended(group) && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
@@ -128,8 +133,8 @@ pub(crate) fn delay_now(group: &Counter, bytes: u64) -> Duration {
     delay_of(group, bytes)
 }
 
-/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give
-/// it. No low of a group above that importance is broken for it.
+/// Called when `high` drops below usage: drains and reclaims the excess, as far as reclaimers give
+/// it. No `low` of a group above that importance is broken for it.
 pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         level.tree().close_below(level);

@@ -164,7 +164,7 @@ pub(crate) enum Choice<'a> {
     Victim(Chosen<'a>),
 }
 
-/// Need for which a victim is chosen.
+/// The request that a victim is chosen for.
 pub(crate) struct Want<'a> {
     /// The group whose charge it is, if one asks.
     pub(crate) asker: Option<&'a Counter>,
@@ -253,7 +253,7 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
     group.usage().saturating_sub(share)
 }
 
-/// Answer of an order that a service gives itself.
+/// What the service's own order of victims has answered.
 enum Wish {
     /// There is none, or it has failed: the order of this crate holds.
     Ours,
@@ -268,6 +268,8 @@ pub(crate) fn choose<'a>(
     want: &Want<'_>,
     excluded: &mut Excluded,
 ) -> Choice<'a> {
+    // Again where a victim has just given its last: what it gave may be on its way up, and a choice
+    // before that would take one group too many.
     loop {
         shares::look(domain.tree());
         let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
@@ -295,7 +297,8 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
             return Wish::Ours;
         };
         let order = Arc::clone(order);
-        // The hook in the list keeps each of them until it has a handle.
+        // The order is foreign code and may take its time, so it is not asked where there is nothing to
+        // choose. The hook in the list keeps each candidate until it has a handle.
         let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
         let candidates = if needless {
             Vec::new()
@@ -311,6 +314,7 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
         });
         (order, shown.collect::<Vec<_>>())
     };
+    // The choice itself finds out that there is none.
     if candidates.is_empty() {
         return Wish::Ours;
     }
@@ -370,6 +374,7 @@ fn choose_by<'a>(
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
+        // It may have gone, or given its memory back, since it was shown: then the first of ours.
         Wish::This(wished) => ranked
             .iter()
             .position(|candidate| Stale::new(&candidate.unit) == *wished)

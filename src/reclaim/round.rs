@@ -81,7 +81,7 @@ pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
 /// True if nothing waits for a group any longer.
 pub(crate) type HasEnded = fn(&Counter) -> bool;
 
-/// Purpose of several rounds.
+/// Cause, deadline and options shared by a series of rounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     cause: ReclaimCause,

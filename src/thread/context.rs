@@ -77,8 +77,8 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charges for another thread, which waits at this place and is not in reclaim, even where this
-/// thread is.
+/// Charges on behalf of a waiter: its place and its reclaim state apply, not this thread's. A waiter
+/// is never in reclaim.
 pub(crate) fn for_another<R>(place: u64, charge: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
         let _place = Restored::set(&notes.place, place);
@@ -106,7 +106,8 @@ pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
 }
 
-/// Does work of this crate that runs no foreign code at the end of its slow paths.
+/// Runs `work` of this crate with all foreign code at the end of its slow paths left to another
+/// thread.
 pub(crate) fn without_foreign<R>(work: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
         let _leaves = Restored::set(&notes.leaves_foreign, true);
@@ -118,7 +119,7 @@ pub(crate) fn leaves_foreign() -> bool {
     with_notes(|notes| notes.leaves_foreign.get())
 }
 
-/// Does work at the end of whose slow paths no listener is called.
+/// Runs `work` with listeners deferred to another thread.
 pub(crate) fn leaving_listeners<R>(work: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
         let _leaves = Restored::set(&notes.leaves_listeners, true);
