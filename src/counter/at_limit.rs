@@ -165,7 +165,7 @@ fn take_own_and_retry<'a>(
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     for level in counter.path_to_root() {
         // SeqCst (E4): after the exchange on usage; pairs with `open`.
-        if level.forced() > 0 && level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+        if level.forced() > 0 && level.limits.open.load(Ordering::SeqCst).is_any() {
             level.tree().close_below(level);
         }
     }

@@ -8,7 +8,7 @@
 //! (opening/offline), E36 (closing/release).
 
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
-use crate::counter::object::{CLOSED, Counter, Kept, OPENED, Object};
+use crate::counter::object::{Counter, Kept, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::{central, live_peak, width};
@@ -110,10 +110,9 @@ impl Tree {
             width::set(counter, width, most);
             stocks.add_open(counter);
             for level in counter.path_to_root() {
-                // SeqCst (E10): counted before the first batch; pairs with
-                // `LevelRefusal::without_credit`.
+                // E10: counted before the first batch.
                 // Mutation: e10-opening-is-not-counted
-                level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+                level.limits.open.add_one();
             }
         }
         // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a
@@ -145,8 +144,8 @@ impl Tree {
     pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
-            // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
-            level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+            // E10: uncounted after the drain.
+            level.limits.open.remove_one();
         }
         let most = counter.touched() * 2 * counter.open_batch();
         width::reset(counter, most);
@@ -354,7 +353,7 @@ impl Tree {
     pub(crate) fn close_below(&self, level: &Counter) {
         let path = SlowPath::enter();
         let mut stocks = self.lock(&path);
-        if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+        if !level.limits.open.load(Ordering::Relaxed).is_any() {
             return;
         }
         level.limits.tight.store(true, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! levels is in `walk`.
 
 use crate::counter::object::Counter;
+use crate::counter::open_count::OpenCount;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
@@ -101,7 +102,7 @@ impl Counter {
             .load(Ordering::Acquire)
             .cast_unsigned()
             .wrapping_add(n);
-        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+        if open.is_any() || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
             return Tried::NotAdded;
         }
         // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
@@ -155,7 +156,7 @@ impl Counter {
             } else {
                 // No drain makes room: the charge goes above max at once.
                 if how == How::Force
-                    || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some())
+                    || (how == How::AdmitOrForce && !open.is_any() && sum.is_some())
                 {
                     return Ok(self.add_forced(n, path));
                 }
@@ -283,7 +284,7 @@ impl Counter {
         }
     }
 
-    fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
+    fn refusal(&self, open: OpenCount, usage: i64, max: u64) -> LevelRefusal<'_> {
         // Mutation: refusal-tells-a-later-max
         LevelRefusal {
             level: self,
@@ -343,7 +344,7 @@ impl Counter {
             // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile,
             // in a slow path.
             // Mutation: e4-forced-at-once-without-a-look
-            if self.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+            if self.limits.open.load(Ordering::SeqCst).is_any() {
                 path.enter();
             }
         }

@@ -46,6 +46,7 @@ pub(crate) mod look;
 pub(crate) mod make;
 pub(crate) mod marks;
 pub(crate) mod object;
+pub(crate) mod open_count;
 pub(crate) mod peak;
 pub(crate) mod pressure_mark;
 pub(crate) mod protection;

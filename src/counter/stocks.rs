@@ -97,7 +97,7 @@ impl Stocks {
         };
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many
         // groups there are.
-        let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
+        let below = top.limits.open.load(Ordering::Relaxed).stocks();
         match scope {
             Scope::Own => visit(top),
             Scope::Subtree if below == 0 => {}
@@ -115,7 +115,7 @@ impl Stocks {
     /// Few of the open stocks are below `top`: a search passes over fewer counters by the groups
     /// below.
     pub(crate) fn are_few_below(&self, top: &Counter) -> bool {
-        let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
+        let below = top.limits.open.load(Ordering::Relaxed).stocks();
         self.count_open() / OPENED_COMMON > below
     }
 
