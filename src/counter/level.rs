@@ -39,16 +39,20 @@ pub(crate) struct TakenLevel {
     pub(crate) is_seen: bool,
 }
 
-/// Result of a first try at a level that leaves its caller something to do.
+/// What one try at a level has done. In each case but the last the units *are* added: whoever gives
+/// the charge up has to take them off.
 #[derive(Clone, Copy)]
-pub(crate) enum Tried {
-    /// The level has no room, or another thread came first.
-    NotAdded,
-    /// The units are added, and usage is `new`. `max` was read after that: something looks at the
-    /// level, or max is lower now.
-    Added { new: u64, max: u64 },
+pub(crate) enum LevelTry {
+    /// The units are added, and nothing looks at the level: so much room is left.
+    Done { room: u64 },
+    /// The units are added, and usage is `new`. `max` was read after that: it is lower than usage
+    /// now, or something looks at the level. [`Counter::keep_or_take_off`] decides what becomes of
+    /// the units.
+    AddedLookAgain { new: u64, max: u64 },
     /// The units are added by force.
     Forced(TakenLevel),
+    /// Nothing is added: the level has no room, or another thread came first.
+    NotAdded,
 }
 
 /// At a level without a max, a charge below the second adds to a usage below the first without a
@@ -57,44 +61,70 @@ pub(crate) enum Tried {
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
+// === The two ways in which usage rises ===
+//
+// Usage falls in `uncharge`: where units go back, and where a walk takes off what it has added.
+
+impl Counter {
+    /// Adds up to `new`, if no other thread has changed usage since this one read `usage`. This is
+    /// how a level with a max admits: a charge that it refuses never shows in its usage.
+    #[inline(always)]
+    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
+        // or `set_max` reads this usage. E4, E43: for a forced charge, see `count_forced`.
+        self.usage
+            .units
+            .compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
+    }
+
+    /// Adds `n` whatever usage is, and returns what it is now. An addition of its own, since no
+    /// other thread can make it fail, however many charge at once. Only where the level refuses
+    /// nothing: without a max, or by force. `n` and usage are within the bounds above.
+    #[inline(always)]
+    fn add(&self, n: u64) -> u64 {
+        // SeqCst (E1, E4, E43): as in `exchange`.
+        let before = self
+            .usage
+            .units
+            .fetch_add(n.cast_signed(), Ordering::SeqCst);
+        before.cast_unsigned().wrapping_add(n)
+    }
+}
+
+// === A charge at the level ===
+
 impl Counter {
     /// Adds `n` in one try, at a level that has room and that nothing looks at, as in most walks.
-    /// Returns the room left.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
-        // Acquire (E1): max is read after usage, as in `take_after`.
+    pub(crate) fn take_at_once(&self, n: u64) -> LevelTry {
+        // Acquire (E1): max is read after usage, as in `take`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
         // A usage below zero is a huge number here, which no max admits, unless `n` lifts the sum
         // to zero or more: then `new` is right.
         let mut new = usage.cast_unsigned().wrapping_add(n);
         if max == USAGE_MAX && new < ADDED_BELOW && n < ADDED_MAX {
-            // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition
-            // leaves no trace of a refusal, and no other thread makes it fail.
-            new = self
-                .usage
-                .units
-                .fetch_add(n.cast_signed(), Ordering::SeqCst)
-                .cast_unsigned()
-                .wrapping_add(n);
+            // There is no max to refuse by.
+            new = self.add(n);
         } else if n > USAGE_MAX || new > max || self.exchange(usage, new.cast_signed()).is_err() {
-            return Err(Tried::NotAdded);
+            return LevelTry::NotAdded;
         }
         let max = self.max_after();
         let is_seen =
             self.limits.watched.is_for(!NOT_OF_WALKS) || self.limits.tight.load(Ordering::Relaxed);
+        // Max may have fallen below usage between the two reads: then the units may not stay.
         if new > max || is_seen || self.peaks().rises(new) {
-            Err(Tried::Added { new, max })
+            LevelTry::AddedLookAgain { new, max }
         } else {
-            Ok(max - new)
+            LevelTry::Done { room: max - new }
         }
     }
 
     /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already,
     /// and no stock is open below.
     #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Tried {
-        // Acquire (E10): as in `take_after`.
+    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> LevelTry {
+        // Acquire (E10): as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let new = self
             .usage
@@ -103,37 +133,24 @@ impl Counter {
             .cast_unsigned()
             .wrapping_add(n);
         if open.is_any() || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
-            return Tried::NotAdded;
+            // A drain may make room, or there is room: `take` finds out.
+            return LevelTry::NotAdded;
         }
-        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
-        let new = self
-            .usage
-            .units
-            .fetch_add(n.cast_signed(), Ordering::SeqCst)
-            .cast_unsigned()
-            .wrapping_add(n);
-        Tried::Forced(self.count_forced(new, n, path))
+        // It refuses nothing, so it needs no comparison.
+        let new = self.add(n);
+        LevelTry::Forced(self.count_forced(new, n, path))
     }
 
-    /// Adds `n` after a first try.
+    /// Adds `n` where one try has not: again and again while other threads change usage, until the
+    /// level has the units or refuses them for what it has then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_after(
+    pub(crate) fn take(
         &self,
-        tried: Tried,
         n: u64,
         how: How,
         path: &Lazily,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
-        match tried {
-            Tried::Forced(taken) => return Ok(taken),
-            Tried::Added { new, max } => {
-                if let Ok(taken) = self.settle(new, max, n, how, path) {
-                    return Ok(taken);
-                }
-            }
-            Tried::NotAdded => {}
-        }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock
         // below, a usage above max is as good as a refusal: a stock that opens in between is closed
         // by `at_limit::close_crossed`.
@@ -146,11 +163,15 @@ impl Counter {
             let sum = checked_add(usage, n);
             let refusal = if let Some(new) = sum.filter(|&new| fits(new, max)) {
                 if let Err(now) = self.exchange(usage, new) {
+                    // Another thread came first: its usage may leave room as well.
                     usage = now;
                     continue;
                 }
-                match self.settle(new.max(0).cast_unsigned(), self.max_after(), n, how, path) {
+                let new = new.max(0).cast_unsigned();
+                match self.keep_or_take_off(new, self.max_after(), n, how, path) {
                     Ok(taken) => return Ok(taken),
+                    // By the max that was read after the exchange, and the usage before it: what
+                    // this thread has taken off again is no reason for a refusal.
                     Err(max) => self.refusal(open, usage, max),
                 }
             } else {
@@ -160,6 +181,7 @@ impl Counter {
                 {
                     return Ok(self.add_forced(n, path));
                 }
+                // The usage that was read may be an old one: a refusal has to rest on the newest.
                 let now = self.newest_usage();
                 if now != usage {
                     usage = now;
@@ -169,6 +191,8 @@ impl Counter {
             };
             return match how {
                 How::Force => Ok(self.add_forced(n, path)),
+                // No credit was to be had since before the refusal. Where some may be, the caller
+                // drains it first.
                 How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n, path)),
                 _ => Err(refusal),
             };
@@ -176,9 +200,9 @@ impl Counter {
     }
 
     /// Returns the refusal of `n`, if there is no room for them now, and takes nothing: what
-    /// `take_after` does where it refuses.
+    /// `take` does where it refuses.
     pub(crate) fn refusal_if_full(&self, n: u64) -> Option<LevelRefusal<'_>> {
-        // Acquire (E10), all three: as in `take_after`.
+        // Acquire (E10), all three: as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
@@ -205,15 +229,6 @@ impl Counter {
         self.usage.units.fetch_add(0, Ordering::SeqCst)
     }
 
-    #[inline(always)]
-    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
-        // or `set_max` reads this usage.
-        self.usage
-            .units
-            .compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
-    }
-
     /// The units are added: read max again.
     #[inline(always)]
     fn max_after(&self) -> u64 {
@@ -224,9 +239,9 @@ impl Counter {
         max.min(USAGE_MAX)
     }
 
-    /// The units are added, and max is that now: the usage `new` is within it and may stay, or this
-    /// subtracts `n` again and returns the max as an error.
-    fn settle(
+    /// The units are added, usage is `new` with them, and `max` was read after that. Keeps them, or
+    /// takes them off again and returns the max that they do not fit below.
+    pub(crate) fn keep_or_take_off(
         &self,
         new: u64,
         max: u64,
@@ -238,13 +253,21 @@ impl Counter {
         let waits = watched & WAITING != 0;
         let may_stay = match how {
             How::Force => true,
+            // A batch is more than the charge needs. It may not pass those who wait, and an
+            // observed level, which admits everything, counts only what a caller has asked for as
+            // above its max.
             How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
+            // So many may pass those who wait, that the first of them is not kept waiting for ever.
             How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
         };
+        // Max fell after this thread had read it and before it added: `set_max` may have read usage
+        // without these units, and then counts on this.
         if new > max || !may_stay {
             self.take_off(n, path);
             return Err(max);
         }
+        // The max of an observed level admits everything; room is that below the max which it would
+        // have.
         let max = if watched & OBSERVED != 0 {
             self.max().min(USAGE_MAX)
         } else {
@@ -296,13 +319,14 @@ impl Counter {
 
     /// A refusal for a charge that has not read usage before.
     pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
-        // Acquire (E10): as in `take_after`.
+        // Acquire (E10): as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
         self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 
-    /// Add `n` whatever max says.
+    /// Adds `n` whatever max says, and as far as usage can count. By comparison, where a plain
+    /// addition could overflow.
     fn add_forced(&self, n: u64, path: &Lazily) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         let new = loop {
@@ -313,14 +337,8 @@ impl Counter {
                 raw::keep_for_ever(self);
                 i64::MAX
             });
-            // SeqCst (E4): pairs with the read of usage in `Tree::open`, see
-            // `at_limit::close_crossed`.
-            match self.usage.units.compare_exchange_weak(
-                usage,
-                new,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
+            // E4: pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
+            match self.exchange(usage, new) {
                 Ok(_) => break new.max(0).cast_unsigned(),
                 Err(now) => usage = now,
             }

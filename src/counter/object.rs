@@ -807,7 +807,7 @@ impl Object {
     /// caller holds the tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `take_after`. Either the charger reads this max,
+        // SeqCst (E1): pairs with the exchange in `take`. Either the charger reads this max,
         // or this thread reads its usage.
         self.limits.max.swap(max, Ordering::SeqCst);
         // Mutation: e1-set-max-without-fence

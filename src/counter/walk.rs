@@ -11,7 +11,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::level::{How, Tried};
+use crate::counter::level::{How, LevelTry, TakenLevel};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
@@ -107,15 +107,17 @@ pub(crate) fn walk_from<'a>(
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.parent();
         let tried = match level.take_at_once(n) {
-            Err(Tried::NotAdded) if how == How::AdmitOrForce => Err(level.force_at_once(n, path)),
+            LevelTry::NotAdded if how == How::AdmitOrForce => level.force_at_once(n, path),
             tried => tried,
         };
         match tried {
-            Ok(room) => walked.pass(room, None),
-            Err(Tried::Forced(taken)) if !taken.is_seen => {
+            LevelTry::Done { room } => walked.pass(room, None),
+            LevelTry::Forced(taken) if !taken.is_seen => {
                 walked.pass(taken.room, taken.is_above.then_some(level))
             }
-            Err(tried) => {
+            // From here on levels may have to be looked at or undone, with more registers in use
+            // than most walks have need of.
+            tried => {
                 walked = Walk {
                     bottom: counter,
                     n,
@@ -147,7 +149,7 @@ impl<'a> Walk<'a, '_> {
     #[inline(never)]
     fn climb(
         &self,
-        (first, tried): (&'a Counter, Tried),
+        (first, mut tried): (&'a Counter, LevelTry),
         below: Option<&PassedLevels<'a, '_>>,
         mut walked: Walked<'a>,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
@@ -158,20 +160,29 @@ impl<'a> Walk<'a, '_> {
             passed: SmallVec::new(),
         };
         let mut level = first;
-        let mut tried = Err(tried);
         loop {
             let above = level.parent();
-            match tried {
-                Ok(room) => walked.pass(room, None),
-                Err(tried) => match level.take_after(tried, self.n, self.how, self.path) {
-                    Ok(taken) => {
-                        walked.pass(taken.room, taken.is_above.then_some(level));
-                        if taken.is_seen {
-                            frame.passed.push((level, taken.usage));
-                        }
+            let taken = match tried {
+                LevelTry::Done { room } => {
+                    walked.pass(room, None);
+                    None
+                }
+                LevelTry::Forced(taken) => Some(taken),
+                LevelTry::AddedLookAgain { new, max } => {
+                    match level.keep_or_take_off(new, max, self.n, self.how, self.path) {
+                        Ok(taken) => Some(taken),
+                        // The units are off again. The level may have room for them by now, goes
+                        // above max for a forced charge, or refuses.
+                        Err(_) => Some(self.take_or_roll_back(level)?),
                     }
-                    Err(refusal) => return Err(self.roll_back_slow(refusal)),
-                },
+                }
+                LevelTry::NotAdded => Some(self.take_or_roll_back(level)?),
+            };
+            if let Some(taken) = taken {
+                walked.pass(taken.room, taken.is_above.then_some(level));
+                if taken.is_seen {
+                    frame.passed.push((level, taken.usage));
+                }
             }
             let Some(next) = above.filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top)))
             else {
@@ -181,7 +192,7 @@ impl<'a> Walk<'a, '_> {
             tried = next.take_at_once(self.n);
             // The frame is full: the next one lies on the stack of a walk for the levels that are
             // left.
-            if let Err(tried) = tried
+            if !matches!(tried, LevelTry::Done { .. })
                 && frame.passed.len() == PASSED_MAX
                 && frames_below + 1 < FRAMES_MAX
             {
@@ -192,6 +203,14 @@ impl<'a> Walk<'a, '_> {
             self.look_slow(&frame);
         }
         Ok(walked)
+    }
+
+    /// Takes one more level. Where it refuses, the levels below it give back what the walk has taken
+    /// there.
+    fn take_or_roll_back(&self, level: &'a Counter) -> Result<TakenLevel, LevelRefusal<'a>> {
+        level
+            .take(self.n, self.how, self.path)
+            .map_err(|refusal| self.roll_back_slow(refusal))
     }
 
     #[cold]
