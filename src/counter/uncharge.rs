@@ -89,7 +89,10 @@ impl Counter {
         }
         let path = Lazily::outside();
         let thread = self.outside_if_closed();
-        let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
+        let transit = thread
+            .as_ref()
+            .and_then(|thread| self.begin_closed_transit(thread));
+        let Some((transit, _)) = transit else {
             return self.give_back_in_slow_path(n);
         };
         counted::note_uncharged(self, n);
@@ -160,7 +163,7 @@ impl Counter {
     /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again
     /// at once. False where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
-        // SeqCst (E5, E14): as in `refill`.
+        // SeqCst (E5, E14): as in `consume_or_walk`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         let Some(slot) = self.ready_slot(block, capacity) else {
             return self.uncharge_levels(n);
