@@ -11,8 +11,9 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::defer_releases;
+use crate::counter::thread_stock::take_back;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, look, uncharge};
+use crate::counter::{at_limit, counted, look};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::deferred;
@@ -241,7 +242,7 @@ fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorP
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
-            uncharge::take_back(
+            take_back(
                 &header,
                 block.and_then(|block| Some((block, block.objects_slot_behind(&header)?))),
                 ANY,

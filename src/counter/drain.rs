@@ -18,11 +18,6 @@ use crate::thread::block::Block;
 use crate::thread::reports::{Drained, note_drain};
 use crate::thread::slot::Slot;
 
-/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches
-/// for two threads.
-const CLOSE_BELOW: u64 = 2;
-const OPEN_ABOVE: u64 = 8;
-
 /// Passes of a drain that leaves the stocks open. Further ones would find only what running threads
 /// put meanwhile.
 const OPEN_PASSES: usize = 4;
@@ -71,26 +66,6 @@ impl Tree {
     }
 
     // === Opening and closing ===
-
-    /// Margin under which a stock closes.
-    pub(crate) fn close_margin(&self, batch: u64) -> u64 {
-        self.margin(CLOSE_BELOW, batch)
-    }
-
-    /// Margin from which on a stock opens.
-    pub(crate) fn open_margin(&self, batch: u64) -> u64 {
-        self.margin(OPEN_ABOVE, batch)
-    }
-
-    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above
-    /// its max, and may open as soon as the level is not.
-    fn margin(&self, batches: u64, batch: u64) -> u64 {
-        if !self.config.adaptive {
-            return 0;
-        }
-        let threads = u64::from(self.registry.threads()).max(2);
-        threads.saturating_mul(batches).saturating_mul(batch)
-    }
 
     /// Open one stock, if nothing forbids it, with this width where it was closed.
     pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter, width: u8) {

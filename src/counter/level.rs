@@ -3,12 +3,12 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all
 //! levels is in `walk`.
 
+use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
-use crate::counter::open_count::OpenCount;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
-use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
-use crate::counter::{marks, raw};
+use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
+use crate::counter::{claim, exceeded, look, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -307,24 +307,6 @@ impl Counter {
         }
     }
 
-    fn refusal(&self, open: OpenCount, usage: i64, max: u64) -> LevelRefusal<'_> {
-        // Mutation: refusal-tells-a-later-max
-        LevelRefusal {
-            level: self,
-            open,
-            usage: usage.max(0).cast_unsigned(),
-            max,
-        }
-    }
-
-    /// A refusal for a charge that has not read usage before.
-    pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
-        // Acquire (E10): as in `take`.
-        let open = self.limits.open.load(Ordering::Acquire);
-        let usage = self.usage.units.load(Ordering::Acquire);
-        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
-    }
-
     /// Adds `n` whatever max says, and as far as usage can count. By comparison, where a plain
     /// addition could overflow.
     fn add_forced(&self, n: u64, path: &Lazily) -> TakenLevel {
@@ -373,6 +355,139 @@ impl Counter {
             is_seen,
         }
     }
+}
+
+// === An uncharge at the level ===
+
+impl Counter {
+    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an
+    /// underflow, counted and clamped. Afterwards the counter may be gone.
+    #[inline(always)]
+    pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
+        let level = Stale::new(self);
+        let taken = self.subtract_usage(n, path);
+        fence_after_exchange();
+        let Stale { object, of } = level;
+        // Usage that falls passes no mark of reclaim.
+        let watched = object.limits.watched.bits() & !RECLAIMS;
+        // The last units that keep the object, or something looks at the level and may be wrong
+        // now.
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
+        if !is_right || object.first().state().unreferenced(of).is_some() {
+            fell_slow(level, path);
+        }
+        taken
+    }
+
+    /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what
+    /// is there.
+    #[inline(always)]
+    fn subtract_usage(&self, n: u64, path: &Lazily) -> u64 {
+        let n = n.min(USAGE_MAX);
+        if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
+            // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
+            // this thread sees the protection afterwards.
+            let usage = self
+                .usage
+                .units
+                .fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                n
+            } else {
+                self.put_back(n, usage, path)
+            }
+        } else {
+            self.subtract_clamped(n, path)
+        }
+    }
+
+    /// Between the look at usage and the subtraction another thread has uncharged more than it had
+    /// charged.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, n: u64, usage: i64, path: &Lazily) -> u64 {
+        let taken = usage.max(0).cast_unsigned();
+        // SeqCst (E1, E11): as in `subtract_usage`.
+        self.usage
+            .units
+            .fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+        self.underflow(n, taken, path)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn subtract_clamped(&self, n: u64, path: &Lazily) -> u64 {
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        // A plain subtraction would take usage far below zero for an instant, in which every charge
+        // passes the limit.
+        loop {
+            let taken = n.min(usage.max(0).cast_unsigned());
+            let left = usage - taken.cast_signed();
+            // SeqCst (E1, E11): as above.
+            match self.usage.units.compare_exchange_weak(
+                usage,
+                left,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if taken == n => return n,
+                Ok(_) => return self.underflow(n, taken, path),
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn underflow(&self, n: u64, taken: u64, path: &Lazily) -> u64 {
+        self.poisoned.store(true, Ordering::Relaxed);
+        self.count_underflow(n - taken, path);
+        taken
+    }
+
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep
+    /// the object until they are counted here (`raw`). Afterwards the counter may be gone, unless
+    /// the caller has a handle. Listeners of the event run at the end of the slow path.
+    pub(crate) fn count_underflow(&self, missing: u64, path: &Lazily) {
+        let sum = |sum: u64| Some(sum.saturating_add(missing));
+        path.enter();
+        look::tell_underflow(self);
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        // Mutation: e15-underflow-is-counted-before-the-last-use
+        self.tree()
+            .counts
+            .underflows
+            .fetch_add(1, Ordering::Relaxed);
+        // Release (E15): a thread that reads this and releases the object comes after all uses of
+        // it.
+        // Mutation: e15-underflow-is-counted-relaxed
+        let _ = self
+            .usage
+            .underflowed
+            .fetch_update(Ordering::Release, Ordering::Relaxed, sum);
+    }
+
+    /// Units that were uncharged and never charged, as far as usage was too low for them.
+    pub(crate) fn underflowed(&self) -> u64 {
+        self.usage.underflowed.load(Ordering::Relaxed)
+    }
+
+    /// Subtracts units that this walk has just added.
+    pub(crate) fn take_off(&self, n: u64, path: &Lazily) {
+        self.subtract_usage(n, path);
+        fence_after_exchange();
+        look::fell(self, path);
+    }
+}
+
+/// The caller no longer keeps the level.
+#[cold]
+#[inline(never)]
+fn fell_slow(level: Stale, path: &Lazily) {
+    path.enter();
+    look::fell_unkept(level);
+    // E15: these may have been the last units.
+    // Mutation: transfer-ends-no-group
+    claim::try_release_last(level.object.first(), level.of);
 }
 
 /// A usage that max admits.

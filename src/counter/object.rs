@@ -135,6 +135,17 @@ pub(crate) struct Links {
     pub(super) prev: StatPtr<Object>,
 }
 
+impl Links {
+    pub(crate) fn new() -> Links {
+        let unlinked = || StatPtr::new(std::ptr::null_mut());
+        Links {
+            hash: StatU64::new(0),
+            next: unlinked(),
+            prev: unlinked(),
+        }
+    }
+}
+
 /// Words that do not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,

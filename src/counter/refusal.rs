@@ -77,3 +77,24 @@ impl LevelRefusal<'_> {
         }
     }
 }
+
+impl Counter {
+    /// The refusal by what the thread has read.
+    pub(super) fn refusal(&self, open: OpenCount, usage: i64, max: u64) -> LevelRefusal<'_> {
+        // Mutation: refusal-tells-a-later-max
+        LevelRefusal {
+            level: self,
+            open,
+            usage: usage.max(0).cast_unsigned(),
+            max,
+        }
+    }
+
+    /// A refusal for a charge that has not read usage before.
+    pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
+        // Acquire (E10): as in `take`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let usage = self.usage.units.load(Ordering::Acquire);
+        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
+    }
+}

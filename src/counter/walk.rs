@@ -241,3 +241,32 @@ impl<'a> Walk<'a, '_> {
         }
     }
 }
+
+// === The way back ===
+
+impl Counter {
+    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a
+    /// level underflows, only what it really held is uncharged from its ancestors. Returns what the
+    /// lowest level had. Afterwards the counter may be gone. The caller is in a slow path.
+    #[inline(never)]
+    pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
+        self.uncharge_up_to(n, top, &Lazily::inside())
+    }
+
+    /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
+    #[inline(always)]
+    pub(super) fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
+        let mut level = Some(self);
+        let mut left = n;
+        let mut lowest = None;
+        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top)))
+        {
+            // The parent is read before the subtraction: units that are still charged keep the
+            // parent alive.
+            level = at.parent();
+            left = at.subtract(left, path);
+            lowest = lowest.or(Some(left));
+        }
+        lowest.unwrap_or(n)
+    }
+}
