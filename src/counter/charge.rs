@@ -19,6 +19,7 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 use crate::thread::slow_path::{Entered, Outermost};
+use crate::thread::transit::InTransit;
 
 /// What a charge that missed has come to, where it was not refused.
 #[derive(Clone, Copy)]
@@ -169,8 +170,8 @@ impl Counter {
         }
     }
 
-    /// Charges `n` after a miss. There are two stories: that of a closed stock, which most misses
-    /// are near a limit, and that of an open one.
+    /// Charges `n` after a miss. There are two stories: that of a closed stock, as mostly near a
+    /// limit, and that of an open one.
     #[inline(always)]
     fn charge_slow(
         &self,
@@ -186,31 +187,31 @@ impl Counter {
             // Reserved bytes pay for allocated ones there: the group has no stock for charges.
             return reserve::charge(self, n, reach);
         }
-        match self.charge_closed(n, missed, how, reach) {
-            Some(result) => result,
+        // Otherwise the slot was lowered for a hit, and has to be raised again first.
+        let thread = if missed == Consume::Miss {
+            self.outside_if_closed()
+        } else {
+            None
+        };
+        match self.begin_closed_transit(thread.as_ref()) {
+            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, how, reach),
             None => self.charge_open(n, missed, how, reach),
         }
     }
 
-    /// The charge of a closed stock by a thread without credit: a walk for exactly `n` is all that
-    /// there is to do, and mostly needs no slow path. `None`: the stock is not closed, or the thread
-    /// has something to do there first.
+    /// The charge of a closed stock by a thread without credit, which is in transit: a walk for
+    /// exactly `n` is all that there is to do, and mostly needs no slow path.
     #[inline(always)]
     fn charge_closed(
         &self,
+        transit: InTransit<'_>,
+        is_first: bool,
         n: u64,
-        missed: Consume,
         how: How,
         reach: DrainReach,
-    ) -> Option<Result<u64, LevelRefusal<'_>>> {
-        // Otherwise the slot was lowered for a hit, and has to be raised again first.
-        if missed != Consume::Miss {
-            return None;
-        }
-        let thread = self.outside_if_closed()?;
-        // Walks are in transit (E5): who lowers max waits for this one.
-        let (transit, is_first) = self.begin_closed_transit(&thread)?;
+    ) -> Result<u64, LevelRefusal<'_>> {
         let path = Lazily::outside();
+        // In transit (E5): a thread that lowers max waits for this walk.
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, how, None, &path);
         drop(transit);
@@ -225,12 +226,12 @@ impl Counter {
                 if is_first || !at_limit::is_due(self, stock) {
                     // The stock stays closed, and nothing is left to do.
                     counted::note_charged(self, n);
-                    return Some(Ok(n));
+                    return Ok(n);
                 }
             }
             Err(refusal) if path.is_outside() && refusal.without_credit() => {
                 // There is no credit to drain. The caller asks for reclaim.
-                return Some(Err(refusal));
+                return Err(refusal);
             }
             // The walk has entered a slow path, or there is credit to drain.
             _ => {}
@@ -241,7 +242,7 @@ impl Counter {
             stock: StockFinding::Closed { margin, units: n },
             is_first,
         });
-        Some(self.end_closed_charge(&path, n, walked, reach))
+        self.end_closed_charge(&path, n, walked, reach)
     }
 
     /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends

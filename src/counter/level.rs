@@ -1,7 +1,10 @@
-//! A charge at one level: a first try, then what a walk does after it.
+//! One level: where its usage rises, and where it falls. The walks over all levels are in `walk`.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all
-//! levels is in `walk`.
+//! A charge tries once, as most need no more. What that try has left to do, `walk` has done by
+//! `keep_or_take_off` and `take`.
+//!
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E10 (open count), E11 (protection), E15
+//! (the last uncharge), E43 (usage/mark).
 
 use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
@@ -63,7 +66,8 @@ const ADDED_MAX: u64 = 1 << 40;
 
 // === The two ways in which usage rises ===
 //
-// Usage falls in `uncharge`: where units go back, and where a walk takes off what it has added.
+// It falls below, in `subtract_usage`: where units go back, and where a walk takes off what it has
+// added.
 
 impl Counter {
     /// Adds up to `new`, if no other thread has changed usage since this one read `usage`. This is

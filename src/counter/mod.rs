@@ -10,10 +10,13 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has
-//! the whole way back, what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in
-//! `incarnation`, `claim` and `handle`. Charging notifies the policies through
-//! `object::tree::Policies` alone. The protocol, its races and their answers are in `README.md`.
+//! `charge` is the story of a charge, and `uncharge` that of an uncharge. Both use `thread_stock`, the
+//! slot and the transit of this thread; `walk`, all levels up and back; and `level`, where usage of
+//! one level rises and falls. `at_limit` drains for a charge that was refused, `drain` and `idle`
+//! move credit, `credit_return` gives it back up the tree. What keeps an object is in `incarnation`,
+//! `claim` and `handle`. A file calls those below it and no other. Charging notifies the policies
+//! through `object::tree::Policies` alone. The protocol, its races and their answers are in
+//! `README.md`.
 
 pub(crate) mod ahead;
 pub(crate) mod alerts;

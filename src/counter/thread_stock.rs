@@ -89,9 +89,9 @@ impl Counter {
     #[inline(always)]
     pub(super) fn begin_closed_transit<'t>(
         &self,
-        thread: &'t Outside,
+        thread: Option<&'t Outside>,
     ) -> Option<(InTransit<'t>, bool)> {
-        let block = thread.block();
+        let block = thread?.block();
         let (transit, first) = self.begin_transit(block);
         // SeqCst (E5, E14): in transit, as in `consume_or_walk`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);

@@ -1,7 +1,7 @@
-//! The way back of a charge: from a put that the stock does not take to one level after the other.
-//! The put itself is in `charge`.
+//! The story of an uncharge: from a put that the stock does not take, to the walk back. The put itself
+//! is in `charge`.
 //!
-//! Edges: E1 (charge/set_max), E5 (transit), E11 (protection), E15 (the last uncharge).
+//! Edges: E5 (transit), E14 (a second charger), E15 (the last uncharge).
 
 use crate::counter::handle::Stale;
 use crate::counter::object::tree::StockMove;
@@ -57,19 +57,20 @@ impl Counter {
     /// Uncharge `n`, which keeps the counter alive until the last step.
     #[inline(always)]
     pub(crate) fn give_back(&self, n: u64) {
+        // No counter holds more: the rest is an underflow in any case.
         let n = n.min(USAGE_MAX);
+        // 0 units keep no counter.
         if n == 0 {
             return;
         }
+        // Reserved bytes may stay in usage there, to pay for allocated ones.
         if self.cover().is_some() {
             return reserve::release(self, n);
         }
+        // A closed stock and no credit here: the walk back is all that there is to do.
         let path = Lazily::outside();
         let thread = self.outside_if_closed();
-        let transit = thread
-            .as_ref()
-            .and_then(|thread| self.begin_closed_transit(thread));
-        let Some((transit, _)) = transit else {
+        let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);
         };
         counted::note_uncharged(self, n);
@@ -92,6 +93,7 @@ impl Counter {
             counted::note_uncharged(self, n);
         }
         counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
+        // The put that the hit path has left out for such a counter.
         if incarnation.slow_only {
             let fenced = incarnation.fenced;
             let slot = self.slot_of(path.block());
@@ -115,9 +117,12 @@ impl Counter {
             policies.stock_moved(self, outermost, StockMove::Return);
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
+        // What is asked of the counter after its last units are back, it is asked by a new handle.
         let stale = Stale::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
+            // Without a slot of its own: an allocator that frees inside a slow path of the thread, or
+            // a thread that ends.
             None => self.uncharge_levels(n),
         });
         // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose
@@ -143,10 +148,12 @@ impl Counter {
         // SeqCst (E5, E14): as in `consume_or_walk`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         let Some(slot) = self.ready_slot(block, capacity) else {
+            // The stock is closed, or has no room for a thread more.
             return self.uncharge_levels(n);
         };
         let fenced = self.incarnation().fenced;
         match slot.put(n, &self.header.capacity, fenced) {
+            // The slot has been emptied since the put that missed, or this is its first one.
             Put::Kept => return true,
             Put::Closed => {
                 // Credit in the slot keeps the counter; where a drainer has taken all, the counter
@@ -158,6 +165,7 @@ impl Counter {
         }
         let batch = capacity / 2;
         let owned = slot.owned().max(0).cast_unsigned();
+        // The slot alone has more than it is to keep: some of that goes with `n`.
         if owned >= batch {
             return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, fenced)));
         }

@@ -1,4 +1,5 @@
-//! The walk of a charge from a counter to its root: numbers first, then looks.
+//! The walk of a charge from a counter to its root: numbers first, then looks. Below it stands the
+//! walk of an uncharge.
 //!
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`),
 //! so a refusal leaves no trace at its own level. A walk records peaks once it is through, so a
@@ -61,8 +62,14 @@ struct Walk<'a, 'w> {
 }
 
 /// Levels that a walk looks at again once it is through, with the usage that it left there, so that
-/// a doomed walk leaves no trace at them. They are in frames of the thread's stack: an allocator of
-/// the program may charge inside each allocation, so an allocation here would call the walk again.
+/// a doomed walk leaves no trace at them.
+///
+/// To go up once more and look at each level would need no list, and do for the marks, which a look
+/// compares with the usage of now. It would not do for peaks: the peak is the usage that this walk has
+/// left, and another thread may have uncharged since. So the usage is kept, with its level.
+///
+/// They are in frames of the thread's stack: an allocator of the program may charge inside each
+/// allocation, so an allocation here would call the walk again.
 struct PassedLevels<'a, 'below> {
     /// The frame of the levels further down; `frames_below` counts these frames.
     below: Option<&'below PassedLevels<'a, 'below>>,
@@ -106,6 +113,8 @@ pub(crate) fn walk_from<'a>(
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.parent();
+        // A forced charge mostly meets a level that is above its max already. Only where a drain may
+        // make room it has to look closer, which `climb` does.
         let tried = match level.take_at_once(n) {
             LevelTry::NotAdded if how == How::AdmitOrForce => level.force_at_once(n, path),
             tried => tried,
@@ -134,7 +143,8 @@ pub(crate) fn walk_from<'a>(
             None => break,
         }
     }
-    // A walk that is in no slow path is in transit: its caller tells the policies after that.
+    // In a slow path that is left to its end. A walk outside of one is in transit, where listeners
+    // may not run: its caller tells the policies after that.
     if let Some(level) = walked.above_max
         && !path.is_outside()
     {
@@ -217,12 +227,16 @@ impl<'a> Walk<'a, '_> {
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
         for below in self.bottom.path_below(Some(refusal.level)) {
+            // Each on its own, and no level is gone meanwhile: the caller keeps the lowest, which
+            // keeps those above.
             // Mutation: walk-refused-without-roll-back
             below.take_off(self.n, self.path);
+            // A batch has passed nobody who waits.
             if self.how != How::Batch {
                 below.undo_barge(self.n, self.path);
             }
         }
+        // The next walks look at that level before they take those below it.
         ahead::mark(refusal.level);
         refusal.limited()
     }
@@ -233,7 +247,7 @@ impl<'a> Walk<'a, '_> {
         for frame in std::iter::successors(Some(last), |frame| frame.below) {
             for &(level, usage) in &frame.passed {
                 if level.record_peak(usage) {
-                    // At its end the thread counts the credit below.
+                    // At its end the thread counts the credit below, which takes the tree's lock.
                     self.path.enter();
                 }
                 look::look(level, false, self.path);
