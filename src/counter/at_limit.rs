@@ -130,12 +130,15 @@ fn drain_and_retry<'a>(
             tree.reopen(&mut stocks, level);
         }
         match (retried, closed) {
+            // There was enough stranded below.
             (Ok(walked), _) => return Ok(walked),
             // The stocks stay closed: the next charge that is refused here finds nothing to drain.
             // The first one that fits ends that, and each stock opens at its next walk.
             (Err(again), Ok(())) if is_full => return Err(again),
             // Another level refuses now: it has credit of its own to drain.
             (Err(again), Ok(())) => refusal = again,
+            // A thread stays in transit, or the barrier has failed: to try again would wait as long. The
+            // refusal stands beside credit, and is counted as one that does.
             (Err(again), Err(_)) => {
                 refusal = again;
                 break;
@@ -165,6 +168,7 @@ fn take_own_and_retry<'a>(
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walk = || walk::walk(counter, n, How::Admit, None);
+    // The thread's own slot first: as its owner it needs no lock, no barrier and no other thread.
     let slot = path
         .own_block()
         .and_then(|block| Some((block, block.slot(counter.index)?)));
@@ -176,6 +180,7 @@ fn take_own_and_retry<'a>(
         }),
         None => Err(refusal),
     };
+    // Central stocks are under the tree's lock, which a nested slow path may not take.
     if path.outermost().is_none() {
         return walked;
     }
@@ -183,7 +188,9 @@ fn take_own_and_retry<'a>(
     for level in counter.path_to_root() {
         match &walked {
             Ok(_) => break,
+            // What is below this level is no use: a level further up refuses.
             Err(refusal) if !ptr::eq(refusal.level, level) => {}
+            // Nothing was there, or another thread has the lock, for which this charge may not wait.
             Err(_) if !central::close_at_once(level) => break,
             Err(_) => walked = counter.in_transit(path.own_block(), |_| walk()),
         }
@@ -216,6 +223,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     // the old one.
     for turn in 0..TURNS_MAX {
         let usage = level.usage();
+        // Before the first comparison where usage comes near: credit that is stranded there must not
+        // be what makes the new max fail.
         if near || (usage > max && !closed) {
             level.limits.tight.store(true, Ordering::Relaxed);
             let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
@@ -258,6 +267,8 @@ pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
 
 fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
     let tree = level.tree();
+    // The max first: what is charged from here on has read it. Then the credit below, which would
+    // count as excess otherwise.
     level.impose_max(max);
     if lowers && (is_near(level, max) || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
@@ -352,6 +363,7 @@ pub(crate) fn adapt(counter: &Counter, stock: StockFinding, _: &Outermost) {
 #[inline(never)]
 fn widen_slow(counter: &Counter, n: u64) {
     let is_wider = || width::for_charge(counter, n) > counter.width.load(Ordering::Relaxed);
+    // To widen takes a barrier: not for one charge, and not where the room forbids it in any case.
     if !width::ask(counter) || !is_wider() {
         return;
     }
@@ -396,6 +408,7 @@ fn look_at_path(counter: &Counter, thread: &Outermost, deferred: u64) {
     counter
         .path_to_root()
         .for_each(|level| look::look(level, true, &Lazily::inside()));
+    // What the allocator's slow path could not do without the tree's lock.
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);

@@ -37,9 +37,12 @@ pub(crate) fn charge_slow<'a>(
     let alone = path.own_block();
     let mut taken = Taken::default();
     if counter.cover().is_none() && from.cover().is_none() {
+        // Above the common level nothing moves: it has the units already.
         reserve::admit(counter, &path, n, Some(common), DrainReach::AllThreads)?;
         taken.rise = n;
     } else {
+        // The side that gives may keep bytes in its usage that pay for allocated ones, and the side
+        // that takes may need fewer than `n`. The common level is charged for the difference.
         let paid = if common.cover().is_some() {
             u64::MAX
         } else {
@@ -69,6 +72,7 @@ pub(crate) fn charge_slow<'a>(
         match come {
             Ok(rise) => taken.rise = rise,
             Err(refused) => {
+                // Below the common level `come` has undone itself.
                 common.uncharge(taken.beyond, None);
                 return Err(refused);
             }

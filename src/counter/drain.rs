@@ -195,6 +195,8 @@ impl Tree {
         let taken = self.take_out(stocks, &closing, Pass::Closing);
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
+            // A stock that may hold credit stays counted as open: refusals beside it are not for
+            // good, and its counter is not released.
             if taken.is_ok() {
                 live_peak::has_closed(&stock);
                 self.uncount(stocks, &stock);
@@ -232,6 +234,7 @@ impl Tree {
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {
+            // Threads go on to fill open stocks, so such a drain need not find an end.
             if pass == Pass::Open && turn == OPEN_PASSES {
                 break;
             }
@@ -257,6 +260,8 @@ impl Tree {
                 self.barrier.heavy().map_err(Stuck::from)
             };
             result = result.and(seen);
+            // Without a barrier an owner may have consumed what is claimed, and not know yet: the
+            // claims go back, and the credit stays where it is.
             if seen == Err(Stuck::Barrier) {
                 self.release_claims(stocks);
                 break;

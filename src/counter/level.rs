@@ -15,7 +15,7 @@ use crate::counter::{claim, exceeded, look, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Says how a walk treats a level that has no room.
+/// What a walk does at a level without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// The charge is refused.
@@ -261,7 +261,7 @@ impl Counter {
             // observed level, which admits everything, counts only what a caller has asked for as
             // above its max.
             How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
-            // So many may pass those who wait, that the first of them is not kept waiting for ever.
+            // Only so many may pass those who wait that the first of them is not kept waiting for ever.
             How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
         };
         // Max fell after this thread had read it and before it added: `set_max` may have read usage

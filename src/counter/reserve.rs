@@ -38,6 +38,7 @@ pub(crate) fn charge<'a>(
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
+        // As any forced charge: first what fits after a drain, then the rest above max.
         if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
             let walked = walk::walk(level, more, How::Force, above);
             if walked.is_ok_and(|walked| walked.above_max.is_some())
@@ -79,6 +80,8 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     counted::audit_uncharged(counter, alone, taken);
     let stale = Stale::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
+    // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
+    // now. A charge in line needs less room for that, and no look has told it.
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none
     if fall < taken
         && let Some(kept) = stale.try_pin()
