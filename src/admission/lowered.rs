@@ -1,6 +1,7 @@
 //! Usage above a max that was lowered, or that acts again: reclaim, then victims.
 
-use crate::counter::handle::{Handle, pin_below};
+use crate::counter::handle::Handle;
+use crate::counter::links::pin_below;
 use crate::counter::object::Counter;
 use crate::hierarchy::{events, limits};
 use crate::pressure::victims::{self, Choice, Excluded, Want};

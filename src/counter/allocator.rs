@@ -6,12 +6,14 @@
 //! groups). So the calls here are safe at any moment of a thread's life, and inside every slow path
 //! and callback of the crate.
 
+use crate::counter::charge::MissedCharge;
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::defer_releases;
+use crate::counter::thread_stock::take_back;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, look, uncharge};
+use crate::counter::{at_limit, counted, look};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::deferred;
@@ -240,7 +242,7 @@ fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorP
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
-            uncharge::take_back(
+            take_back(
                 &header,
                 block.and_then(|block| Some((block, block.objects_slot_behind(&header)?))),
                 ANY,
@@ -288,9 +290,11 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     if units > 0 && missed != Consume::Hit {
         deferred().note_charge();
         // By force, so it is never refused. The look at a level above its max is deferred.
-        if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
+        if let Ok(MissedCharge::Walked(walked)) =
+            counter.consume_or_walk(&path.0, units, missed, How::Force)
+        {
             // To open or close the stock takes the tree's lock.
-            if at_limit::is_due(counter, refilled.open, refilled.walked.margin) {
+            if at_limit::is_due(counter, walked.stock) {
                 look::defer(counter, DEFERRED);
             }
         }

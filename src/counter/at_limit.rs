@@ -28,13 +28,42 @@ const TURNS_MAX: usize = 4_096;
 /// live charge.
 const PATIENCE_MAX: usize = 64;
 
-/// Steps of a charge that does not fit.
+/// How far a refused charge may go to make room: whose credit it may drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterRefusal {
-    /// Drain the credit below the level.
-    Drain,
-    /// Take credit of this thread and of central stocks: the charge may not wait.
-    Own,
+pub(crate) enum DrainReach {
+    /// All below the level. That takes the tree's lock, and waits for threads in transit.
+    AllThreads,
+    /// What is at hand: that of this thread, and of central stocks while nobody has the tree's lock.
+    /// The charge may not wait.
+    OwnCredit,
+}
+
+impl DrainReach {
+    pub(crate) fn may_wait(self) -> bool {
+        self == DrainReach::AllThreads
+    }
+}
+
+/// What a charge has found out about its counter's stock. Once the charge is out of transit,
+/// [`adapt`] opens, closes or widens the stock by that.
+#[derive(Clone, Copy)]
+pub(crate) enum StockFinding {
+    /// It is closed, and a walk for `units` has left `margin`. It opens where that is plenty.
+    Closed { margin: u64, units: u64 },
+    /// It is open and has its batch. It closes where little `margin` is left.
+    Served { margin: u64 },
+    /// It is open, and a charge of `units` went by it: the batch was too small for them, or the
+    /// thread could have none. It closes where little `margin` is left, and gets wider otherwise, if
+    /// the batch was too small.
+    PassedBy { margin: u64, units: u64 },
+    /// It is open, but there was no room for a batch, or other charges wait for it: it closes.
+    LacksRoom,
+}
+
+impl StockFinding {
+    pub(crate) fn is_closed(self) -> bool {
+        matches!(self, StockFinding::Closed { .. })
+    }
 }
 
 /// Make room below the level that refused a charge of `n` to `counter`, and try again. The charge
@@ -45,15 +74,18 @@ pub(crate) fn retry<'a>(
     n: u64,
     top: Option<&Counter>,
     refusal: LevelRefusal<'a>,
-    after: AfterRefusal,
+    reach: DrainReach,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    match (after, path.outermost()) {
-        (AfterRefusal::Own, _) if top.is_some() => Err(refusal),
-        (AfterRefusal::Own, _) => take_own_and_retry(counter, path, n, refusal),
-        (AfterRefusal::Drain, Some(outermost)) => {
+    match (reach, path.outermost()) {
+        // What this thread has is credit of the whole path, and this charge ends below the root.
+        (DrainReach::OwnCredit, _) if top.is_some() => Err(refusal),
+        (DrainReach::OwnCredit, _) => take_own_and_retry(counter, path, n, refusal),
+        (DrainReach::AllThreads, Some(outermost)) => {
             drain_and_retry(counter, n, top, refusal, outermost)
         }
-        (AfterRefusal::Drain, None) => {
+        // An allocator that charges inside a slow path, which may hold the tree's lock: the charge
+        // is refused although there may be credit, and counted as such.
+        (DrainReach::AllThreads, None) => {
             counter
                 .tree()
                 .counts
@@ -98,12 +130,15 @@ fn drain_and_retry<'a>(
             tree.reopen(&mut stocks, level);
         }
         match (retried, closed) {
+            // There was enough stranded below.
             (Ok(walked), _) => return Ok(walked),
             // The stocks stay closed: the next charge that is refused here finds nothing to drain.
             // The first one that fits ends that, and each stock opens at its next walk.
             (Err(again), Ok(())) if is_full => return Err(again),
             // Another level refuses now: it has credit of its own to drain.
             (Err(again), Ok(())) => refusal = again,
+            // A thread stays in transit, or the barrier has failed: to try again would wait as long. The
+            // refusal stands beside credit, and is counted as one that does.
             (Err(again), Err(_)) => {
                 refusal = again;
                 break;
@@ -133,6 +168,7 @@ fn take_own_and_retry<'a>(
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walk = || walk::walk(counter, n, How::Admit, None);
+    // The thread's own slot first: as its owner it needs no lock, no barrier and no other thread.
     let slot = path
         .own_block()
         .and_then(|block| Some((block, block.slot(counter.index)?)));
@@ -144,6 +180,7 @@ fn take_own_and_retry<'a>(
         }),
         None => Err(refusal),
     };
+    // Central stocks are under the tree's lock, which a nested slow path may not take.
     if path.outermost().is_none() {
         return walked;
     }
@@ -151,7 +188,9 @@ fn take_own_and_retry<'a>(
     for level in counter.path_to_root() {
         match &walked {
             Ok(_) => break,
+            // What is below this level is no use: a level further up refuses.
             Err(refusal) if !ptr::eq(refusal.level, level) => {}
+            // Nothing was there, or another thread has the lock, for which this charge may not wait.
             Err(_) if !central::close_at_once(level) => break,
             Err(_) => walked = counter.in_transit(path.own_block(), |_| walk()),
         }
@@ -165,7 +204,7 @@ fn take_own_and_retry<'a>(
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     for level in counter.path_to_root() {
         // SeqCst (E4): after the exchange on usage; pairs with `open`.
-        if level.forced() > 0 && level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+        if level.forced() > 0 && level.limits.open.load(Ordering::SeqCst).is_any() {
             level.tree().close_below(level);
         }
     }
@@ -184,6 +223,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     // the old one.
     for turn in 0..TURNS_MAX {
         let usage = level.usage();
+        // Before the first comparison where usage comes near: credit that is stranded there must not
+        // be what makes the new max fail.
         if near || (usage > max && !closed) {
             level.limits.tight.store(true, Ordering::Relaxed);
             let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
@@ -226,6 +267,8 @@ pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
 
 fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
     let tree = level.tree();
+    // The max first: what is charged from here on has read it. Then the credit below, which would
+    // count as excess otherwise.
     level.impose_max(max);
     if lowers && (is_near(level, max) || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
@@ -260,38 +303,57 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     look::look(level, true, &Lazily::inside());
 }
 
-/// A walk that left `margin` has the stock opened or closed: near a limit credit does more harm
-/// than good.
+/// The stock is to open or to close: near a limit credit does more harm than good.
 #[inline(always)]
-pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
+pub(crate) fn is_due(counter: &Counter, stock: StockFinding) -> bool {
     let tree = counter.tree();
     let batch = counter.batch();
-    match batch {
-        0 => false,
-        _ if open => margin < tree.close_margin(counter.open_batch()),
-        _ => margin >= tree.open_margin(batch),
+    // The counter has no stock.
+    if batch == 0 {
+        return false;
+    }
+    match stock {
+        StockFinding::Closed { margin, .. } => margin >= tree.open_margin(batch),
+        StockFinding::Served { margin } | StockFinding::PassedBy { margin, .. } => {
+            margin < tree.close_margin(counter.open_batch())
+        }
+        // Stocks that do not adapt stay open.
+        StockFinding::LacksRoom => tree.config.adaptive,
     }
 }
 
-/// Open or close the stock after a walk for `n` units that left `margin`, or widen it where `n` was too
-/// large for it. Skipped while a drain runs.
+/// Opens or closes the stock where it [is due](is_due), or widens it. Skipped while a drain runs:
+/// that decides about the stock as well, and the next walk comes back to it.
 #[inline]
-pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, n: u64, _: &Outermost) {
+pub(crate) fn adapt(counter: &Counter, stock: StockFinding, _: &Outermost) {
+    let tree = counter.tree();
     let may_open =
         || !counter.path_to_root().any(|level| level.is_tight()) && stocks::may_open(counter);
-    if is_due(counter, open, margin) {
-        if (open || may_open())
-            && let Some(mut stocks) = counter.tree().try_lock()
-        {
-            if open {
-                let _ = counter.tree().close(&mut stocks, counter, Scope::Own);
-            } else {
-                let width = width::for_charge(counter, n);
-                counter.tree().open(&mut stocks, counter, width);
+    match stock {
+        _ if !is_due(counter, stock) => {
+            if let StockFinding::PassedBy { units, .. } = stock
+                && width::is_large(counter, units)
+                && may_open()
+            {
+                widen_slow(counter, units);
             }
         }
-    } else if open && width::is_large(counter, n) && may_open() {
-        widen_slow(counter, n);
+        StockFinding::Closed { units, .. } => {
+            // Before the lock: near a limit nothing opens, and a charge there need not write the
+            // lock's word.
+            if may_open()
+                && let Some(mut stocks) = tree.try_lock()
+            {
+                let width = width::for_charge(counter, units);
+                tree.open(&mut stocks, counter, width);
+            }
+        }
+        StockFinding::Served { .. } | StockFinding::PassedBy { .. } | StockFinding::LacksRoom => {
+            if let Some(mut stocks) = tree.try_lock() {
+                // What it cannot take out, the next close finds.
+                let _ = tree.close(&mut stocks, counter, Scope::Own);
+            }
+        }
     }
 }
 
@@ -301,6 +363,7 @@ pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, n: u64, _: &Oute
 #[inline(never)]
 fn widen_slow(counter: &Counter, n: u64) {
     let is_wider = || width::for_charge(counter, n) > counter.width.load(Ordering::Relaxed);
+    // To widen takes a barrier: not for one charge, and not where the room forbids it in any case.
     if !width::ask(counter) || !is_wider() {
         return;
     }
@@ -345,10 +408,17 @@ fn look_at_path(counter: &Counter, thread: &Outermost, deferred: u64) {
     counter
         .path_to_root()
         .for_each(|level| look::look(level, true, &Lazily::inside()));
+    // What the allocator's slow path could not do without the tree's lock.
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);
     } else {
-        adapt(counter, open, counter.headroom(), 0, thread);
+        let margin = counter.headroom();
+        let stock = if open {
+            StockFinding::Served { margin }
+        } else {
+            StockFinding::Closed { margin, units: 0 }
+        };
+        adapt(counter, stock, thread);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use crate::counter::at_limit::AfterRefusal;
+use crate::counter::at_limit::DrainReach;
 use crate::counter::counted;
 use crate::counter::cover;
 use crate::counter::level::How;
@@ -37,22 +37,25 @@ pub(crate) fn charge_slow<'a>(
     let alone = path.own_block();
     let mut taken = Taken::default();
     if counter.cover().is_none() && from.cover().is_none() {
-        reserve::admit(counter, &path, n, Some(common), AfterRefusal::Drain)?;
+        // Above the common level nothing moves: it has the units already.
+        reserve::admit(counter, &path, n, Some(common), DrainReach::AllThreads)?;
         taken.rise = n;
     } else {
+        // The side that gives may keep bytes in its usage that pay for allocated ones, and the side
+        // that takes may need fewer than `n`. The common level is charged for the difference.
         let paid = if common.cover().is_some() {
             u64::MAX
         } else {
             cover::would_fall(from, n)
         };
         let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
-            reserve::admit(level, &path, more, above, AfterRefusal::Drain)?;
+            reserve::admit(level, &path, more, above, DrainReach::AllThreads)?;
             if above.is_some_and(|above| ptr::eq(above, common)) {
                 taken.rise += more;
                 let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
                 if beyond > 0
                     && let Err(refused) =
-                        reserve::admit(common, &path, beyond, None, AfterRefusal::Drain)
+                        reserve::admit(common, &path, beyond, None, DrainReach::AllThreads)
                 {
                     level.uncharge(more, Some(common));
                     return Err(refused);
@@ -69,6 +72,7 @@ pub(crate) fn charge_slow<'a>(
         match come {
             Ok(rise) => taken.rise = rise,
             Err(refused) => {
+                // Below the common level `come` has undone itself.
                 common.uncharge(taken.beyond, None);
                 return Err(refused);
             }

@@ -15,7 +15,7 @@
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{CLOSED, Counter, Kept, OPENED};
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};
@@ -145,9 +145,9 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
         .central_opened
         .swap(stocks.central.len() as u32, Ordering::SeqCst);
     for level in counter.path_to_root() {
-        // SeqCst (E10): counted before the first put; pairs with `LevelRefusal::without_credit`.
+        // E10: counted before the first put.
         // Mutation: e10-a-central-stock-is-not-counted
-        level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+        level.limits.open.add_one();
     }
     // E4, E35: as in `Tree::open`.
     fence_after_exchange();
@@ -168,8 +168,8 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
 fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
-        // AcqRel (E10): after the credit is back; pairs with `LevelRefusal::without_credit`.
-        level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+        // E10: uncounted after the credit is back.
+        level.limits.open.remove_one();
     }
     stocks::unreserve(counter, most);
     let Some(at) = counter
@@ -229,7 +229,7 @@ fn for_each_below(
     let mut units = visit(stocks, top);
     for at in (0..stocks.central.len()).rev() {
         // The group alone had one, in most cases. Relaxed: it changes under the lock alone.
-        if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+        if !top.limits.open.load(Ordering::Relaxed).is_any() {
             break;
         }
         // A stock that closes leaves its place to the last one, which this thread has looked at.
@@ -246,7 +246,7 @@ fn for_each_below(
 pub(crate) fn close_at_once(top: &Counter) -> bool {
     let tree = top.tree();
     // Relaxed: a first look.
-    if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+    if !top.limits.open.load(Ordering::Relaxed).is_any() {
         return false;
     }
     let Some(mut stocks) = tree.try_lock() else {

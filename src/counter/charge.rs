@@ -3,37 +3,44 @@
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
-use crate::counter::at_limit::{self, AfterRefusal};
+use crate::counter::at_limit::{self, DrainReach, StockFinding};
 use crate::counter::level::How;
+use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
-use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
-use crate::counter::{counted, cover, live_peak, look, stocks, uncharge, width};
-use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::block::Block;
+use crate::counter::{counted, cover, live_peak, look, width};
+use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
-use crate::thread::local::{self, with_local};
-use crate::thread::slot::{Consume, Put, Slot};
-use crate::thread::slow_path::{Entered, Outside};
+use crate::thread::local::with_local;
+use crate::thread::slot::{Consume, Put};
+use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::InTransit;
 
-/// Result of the walk of a charge that missed.
+/// What a charge that missed has come to, where it was not refused.
 #[derive(Clone, Copy)]
-pub(super) struct Refilled<'a> {
-    pub(super) walked: Walked<'a>,
-    /// True if the stock was open.
-    pub(super) open: bool,
-    /// True if the walk was for a batch.
-    stocked: bool,
-    /// The units that it has charged.
+pub(super) enum MissedCharge<'a> {
+    /// The slot had the credit after all.
+    Hit,
+    /// Units have gone up the tree.
+    Walked(WalkedCharge<'a>),
+}
+
+/// A charge that has gone up the tree.
+#[derive(Clone, Copy)]
+pub(super) struct WalkedCharge<'a> {
+    /// The units that the walk has taken: those of the charge, or a batch.
     units: u64,
-    /// It was the first walk of the counter: see `end_refill`.
-    first: bool,
+    /// The lowest level that the walk left above its max.
+    above_max: Option<&'a Counter>,
+    /// What the charge has found out about the counter's stock.
+    pub(super) stock: StockFinding,
+    /// No thread had charged the counter before.
+    is_first: bool,
 }
 
 // === The hit path ===
@@ -100,7 +107,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, AfterRefusal::Drain)
+        self.charge_slow(n, missed, How::Admit, DrainReach::AllThreads)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks,
@@ -112,7 +119,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, AfterRefusal::Own)
+        self.charge_slow(n, missed, How::Admit, DrainReach::OwnCredit)
     }
 
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer
@@ -120,13 +127,17 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
+        // As any charge at first, so that credit which makes room is drained. Levels where no drain may
+        // do that go above max at once.
         if self.cover().is_none()
             && self
-                .charge_slow(n, missed, How::AdmitOrForce, AfterRefusal::Drain)
+                .charge_slow(n, missed, How::AdmitOrForce, DrainReach::AllThreads)
                 .is_ok()
         {
             return n;
         }
+        // What is left after the drain, and where others have taken the room meanwhile: above max,
+        // whatever is below.
         let charged = n.min(self.countable());
         if charged < n {
             self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
@@ -144,6 +155,7 @@ impl Counter {
         if walked.is_ok_and(|walked| walked.above_max.is_some())
             && let Some(outermost) = path.outermost()
         {
+            // No hit below a level above its max may succeed (E4).
             at_limit::close_crossed(self, outermost);
         }
         charged
@@ -158,55 +170,79 @@ impl Counter {
         }
     }
 
+    /// Charges `n` after a miss. There are two stories: that of a closed stock, as mostly near a
+    /// limit, and that of an open one.
     #[inline(always)]
-    pub(crate) fn charge_slow(
+    fn charge_slow(
         &self,
         n: u64,
         missed: Consume,
         how: How,
-        after: AfterRefusal,
+        reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
             return Ok(0);
         }
         if self.cover().is_some() {
-            return reserve::charge(self, n, after);
+            // Reserved bytes pay for allocated ones there: the group has no stock for charges.
+            return reserve::charge(self, n, reach);
         }
-        let path = Lazily::outside();
+        // Otherwise the slot was lowered for a hit, and has to be raised again first.
         let thread = if missed == Consume::Miss {
             self.outside_if_closed()
         } else {
             None
         };
-        let Some((transit, first)) = self.begin_closed_transit(thread.as_ref()) else {
-            return self.charge_in_slow_path(n, missed, how, after);
-        };
+        match self.begin_closed_transit(thread.as_ref()) {
+            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, how, reach),
+            None => self.charge_open(n, missed, how, reach),
+        }
+    }
+
+    /// The charge of a closed stock by a thread without credit, which is in transit: a walk for
+    /// exactly `n` is all that there is to do, and mostly needs no slow path.
+    #[inline(always)]
+    fn charge_closed(
+        &self,
+        transit: InTransit<'_>,
+        is_first: bool,
+        n: u64,
+        how: How,
+        reach: DrainReach,
+    ) -> Result<u64, LevelRefusal<'_>> {
+        let path = Lazily::outside();
+        // In transit (E5): a thread that lowers max waits for this walk.
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, how, None, &path);
         drop(transit);
         match walked {
             Ok(Walked { margin, above_max }) if path.is_outside() => {
+                // Here and not in the walk: listeners may run, which may wait for other threads, and
+                // these for a thread in transit.
                 if let Some(level) = above_max {
                     look::tell_above_max(level, None);
                 }
-                // The stock stays closed: the walk was all.
-                if first || !at_limit::is_due(self, false, margin) {
+                let stock = StockFinding::Closed { margin, units: n };
+                if is_first || !at_limit::is_due(self, stock) {
+                    // The stock stays closed, and nothing is left to do.
                     counted::note_charged(self, n);
                     return Ok(n);
                 }
             }
-            // There is no credit to drain. The caller asks for reclaim.
-            Err(refusal) if path.is_outside() && refusal.without_credit() => return Err(refusal),
+            Err(refusal) if path.is_outside() && refusal.without_credit() => {
+                // There is no credit to drain. The caller asks for reclaim.
+                return Err(refusal);
+            }
+            // The walk has entered a slow path, or there is credit to drain.
             _ => {}
         }
-        let refilled = walked.map(|walked| Refilled {
-            walked,
-            open: false,
-            stocked: false,
+        let walked = walked.map(|Walked { margin, above_max }| WalkedCharge {
             units: n,
-            first,
+            above_max,
+            stock: StockFinding::Closed { margin, units: n },
+            is_first,
         });
-        self.end_closed_charge(&path, n, refilled, after)
+        self.end_closed_charge(&path, n, walked, reach)
     }
 
     /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
@@ -217,76 +253,57 @@ impl Counter {
         &'a self,
         path: &Lazily,
         n: u64,
-        refilled: Result<Refilled<'a>, LevelRefusal<'a>>,
-        after: AfterRefusal,
+        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
+        reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'a>> {
-        self.end_charge(path.entered(), n, refilled, after)
+        self.end_charge(path.entered(), n, walked, reach)
     }
 
-    /// This thread, where it may charge a closed stock: outside of any slow path.
-    #[inline(always)]
-    pub(super) fn outside_if_closed(&self) -> Option<Outside> {
-        // Relaxed: a first look, there is another in transit.
-        let is_closed =
-            self.header.capacity.load(Ordering::Relaxed) == 0 && !self.incarnation().slow_only;
-        if is_closed {
-            Outside::this_thread()
-        } else {
-            None
-        }
-    }
-
-    /// Begins a transit where the stock is closed and this thread has no credit, outside of any
-    /// slow path: then the walk is all that there is to do. Also returns whether no thread has
-    /// charged here before.
-    #[inline(always)]
-    pub(super) fn begin_closed_transit<'t>(
-        &self,
-        thread: Option<&'t Outside>,
-    ) -> Option<(InTransit<'t>, bool)> {
-        let block = thread?.block();
-        let (transit, first) = self.begin_transit(block);
-        // SeqCst (E5, E14): in transit, as in `refill`.
-        let capacity = self.header.capacity.load(Ordering::SeqCst);
-        if capacity > 0 || block.slot(self.index).is_some_and(|slot| slot.owned() > 0) {
-            return None;
-        }
-        Some((transit, first))
-    }
-
-    /// A charge from an open stock, or by a thread that is in a slow path already.
+    /// The charge of an open stock, and that of a thread that has credit to spend or to put back, or
+    /// that is in a slow path already.
     #[inline(never)]
-    fn charge_in_slow_path(
+    fn charge_open(
         &self,
         n: u64,
         missed: Consume,
         how: How,
-        after: AfterRefusal,
+        reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         let path = SlowPath::enter();
-        let Some(refilled) = self.charge_or_refill(&path, n, missed, how) else {
-            counted::charged(self, path.own_block(), n);
-            return Ok(0);
+        // In transit: the slot once more, a batch, or exactly `n`.
+        let walked = match self.consume_or_walk(&path, n, missed, how) {
+            Ok(MissedCharge::Hit) => {
+                counted::charged(self, path.own_block(), n);
+                return Ok(0);
+            }
+            Ok(MissedCharge::Walked(walked)) => Ok(walked),
+            Err(refusal) => Err(refusal),
         };
-        self.end_charge(&path, n, refilled, after)
+        // Out of transit: the stock opens, closes or gets wider, or the thread drains what other
+        // stocks have.
+        self.end_charge(&path, n, walked, reach)
     }
 
-    /// After the walk, out of transit: adapts the stock, or makes room where the walk was refused.
+    /// Ends both stories, out of transit: makes room for a charge that was refused, or adapts the
+    /// stock to one that was not.
     #[inline(always)]
     fn end_charge<'a>(
         &'a self,
         path: &Entered,
         n: u64,
-        refilled: Result<Refilled<'a>, LevelRefusal<'a>>,
-        after: AfterRefusal,
+        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
+        reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'a>> {
-        let units = match refilled {
-            Ok(refilled) => {
-                self.end_refill(path, refilled, after);
-                refilled.units
+        let units = match walked {
+            Ok(walked) => {
+                // A nested slow path may not take the tree's lock, and leaves the stock as it is.
+                if let Some(outermost) = path.outermost() {
+                    self.adapt_stock(path, walked, reach, outermost);
+                }
+                walked.units
             }
             Err(refusal) => {
-                at_limit::retry(self, path, n, None, refusal, after)?;
+                at_limit::retry(self, path, n, None, refusal, reach)?;
                 n
             }
         };
@@ -294,15 +311,43 @@ impl Counter {
         Ok(units)
     }
 
-    /// Goes on with a charge that has missed. `None`: it has hit now.
-    #[inline(always)]
-    pub(super) fn charge_or_refill(
+    /// After a walk, out of transit: closes the stocks below a level above max, and opens, closes or
+    /// widens the own one.
+    fn adapt_stock(
         &self,
+        path: &Entered,
+        walked: WalkedCharge<'_>,
+        reach: DrainReach,
+        outermost: &Outermost,
+    ) {
+        live_peak::count_due(self, path);
+        if walked.above_max.is_some() {
+            // No hit below that level may succeed now.
+            at_limit::close_crossed(self, outermost);
+        }
+        let stock = walked.stock;
+        if let StockFinding::Served { .. } = stock
+            && let Some(policies) = self.tree().policies()
+        {
+            policies.stock_moved(self, outermost, StockMove::Refill);
+        }
+        // The first walk of a counter opens no stock: many are charged once. To close one takes a
+        // barrier and a wait for threads in transit, which a charge that may not wait leaves to
+        // others.
+        if !walked.is_first && (stock.is_closed() || reach.may_wait()) {
+            at_limit::adapt(self, stock, outermost);
+        }
+    }
+
+    /// Goes on with a charge that has missed, as far as it moves this thread's credit: a hit in a
+    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards.
+    pub(super) fn consume_or_walk<'a>(
+        &'a self,
         path: &Entered,
         n: u64,
         missed: Consume,
         how: How,
-    ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
+    ) -> Result<MissedCharge<'a>, LevelRefusal<'a>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
             Some((_, slot)) if self.incarnation().slow_only => {
@@ -310,213 +355,83 @@ impl Counter {
             }
             _ => missed,
         };
+        // A drainer had claimed the slot when the thread lowered it. What the drainer leaves goes
+        // back into the slot, and the charge goes on as any miss.
         // Mutation: e2-consume-is-not-undone
         if missed == Consume::Undone {
             self.undo(path.block(), n);
         }
         // Mutation: e2-allocator-spends-what-a-drain-has-claimed
-        (missed != Consume::Hit).then(|| self.refill(path.own_block(), n, how))
-    }
-
-    /// After the walk, out of transit: close stocks below a level above max, open or close the own
-    /// one.
-    fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, after: AfterRefusal) {
-        let Refilled {
-            walked,
-            open,
-            stocked,
-            units,
-            first,
-        } = refilled;
-        let Some(outermost) = path.outermost() else {
-            return;
-        };
-        live_peak::count_due(self, path);
-        if walked.above_max.is_some() {
-            at_limit::close_crossed(self, outermost);
+        if missed == Consume::Hit {
+            return Ok(MissedCharge::Hit);
         }
-        if let Some(policies) = self.tree().policies().filter(|_| stocked) {
-            policies.stock_moved(self, outermost, StockMove::Refill);
-        }
-        // The first walk of a counter opens no stock: many are charged once. To close one takes a
-        // barrier and a wait for threads in transit.
-        if !first && (!open || after != AfterRefusal::Own) {
-            let alone = if stocked { 0 } else { units };
-            at_limit::adapt(self, open, walked.margin, alone, outermost);
-        }
-    }
-
-    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    pub(super) fn refill(
-        &self,
-        block: Option<&Block>,
-        n: u64,
-        how: How,
-    ) -> Result<Refilled<'_>, LevelRefusal<'_>> {
-        let exactly = |open: bool, first: bool| {
-            let walked = cover::walk(self, n, how, Side::Allocated);
-            walked.map(|walked| Refilled {
-                walked,
-                open,
-                stocked: false,
-                units: n,
-                first,
+        let charged = |units: u64, walked: Walked<'a>, stock: StockFinding, is_first: bool| {
+            MissedCharge::Walked(WalkedCharge {
+                units,
+                above_max: walked.above_max,
+                stock,
+                is_first,
             })
         };
-        let Some(block) = block else {
+        // A thread without a block, or inside another slow path of its own, has no slot to fill, and
+        // is in no transit of its own.
+        let Some(block) = path.own_block() else {
             live_peak::note_mover(self, None);
-            return exactly(false, false);
+            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            let stock = StockFinding::Closed {
+                margin: walked.margin,
+                units: n,
+            };
+            return Ok(charged(n, walked, stock, false));
         };
         // Mutation: e5-capacity-read-before-transit
-        let (_transit, first) = self.begin_transit(block);
+        let (_transit, is_first) = self.begin_transit(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
         // this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         live_peak::settle_noted(self, block);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that
         // reclaim lacks.
-        let open = capacity > 0;
         let batch = if capacity > 0 && context::in_reclaim() {
             0
         } else {
             capacity / 2
         };
-        let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else {
-            return exactly(open, first);
-        };
-        let units = if self.tree().config.adaptive {
-            if n > self.batch() {
-                width::ask(self);
+        let is_open = capacity > 0;
+        if let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) {
+            let units = if self.tree().config.adaptive {
+                // The stock is wide for the sake of such charges, and a visit does not narrow it.
+                if n > self.batch() {
+                    width::ask(self);
+                }
+                block.next_refill(self.index, n, self.batch(), batch)
+            } else {
+                batch
+            };
+            if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
+                // Mutation: e6-transit-ends-early
+                // Mutation: e3-allocator-puts-and-does-not-look-again
+                self.keep_surplus(slot, units - n);
+                let margin = walked.margin;
+                return Ok(charged(
+                    units,
+                    walked,
+                    StockFinding::Served { margin },
+                    is_first,
+                ));
             }
-            block.next_refill(self.index, n, self.batch(), batch)
+            // There is no room for a batch, or others wait for it. There may be for `n` alone, but
+            // the stock would only take from them what they lack.
+            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            return Ok(charged(n, walked, StockFinding::LacksRoom, is_first));
+        }
+        let walked = cover::walk(self, n, how, Side::Allocated)?;
+        let (margin, units) = (walked.margin, n);
+        let stock = if is_open {
+            StockFinding::PassedBy { margin, units }
         } else {
-            batch
+            StockFinding::Closed { margin, units }
         };
-        if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
-            // Mutation: e6-transit-ends-early
-            // Mutation: e3-allocator-puts-and-does-not-look-again
-            self.keep_surplus(slot, units - n);
-            return Ok(Refilled {
-                walked,
-                open,
-                stocked: true,
-                units,
-                first,
-            });
-        }
-        // There is no room for a batch, or others wait for it: the stock closes.
-        let mut refilled = exactly(open, first)?;
-        refilled.walked.margin = 0;
-        Ok(refilled)
-    }
-
-    /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been
-    /// one before.
-    #[inline(always)]
-    pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
-        let me = block.charger();
-        // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees
-        // two chargers, or this thread reads capacity 0. Another thread's mark orders nothing here:
-        // a thread that finds the mark reads capacity after it.
-        let before = self.charger.load(Ordering::SeqCst);
-        // Mutation: e14-mark-of-others-orders-nothing
-        if before != me {
-            let marks = before != SHARED;
-            if marks
-                && (before != 0
-                    || self
-                        .charger
-                        .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
-                        .is_err())
-            {
-                // Before the mark, with which a third thread passes this by.
-                live_peak::note_mover(self, None);
-                // SeqCst (E14): as above.
-                // Mutation: e14-second-charger-not-marked
-                self.charger.swap(SHARED, Ordering::SeqCst);
-            } else if marks {
-                live_peak::note_mover(self, Some(block));
-            }
-            fence_after_exchange();
-        }
-        (
-            block
-                .transit
-                .enter(self.tree().number, self.incarnation().fenced),
-            before == 0,
-        )
-    }
-
-    /// Keep units that are charged as credit, or uncharge them.
-    pub(super) fn keep_surplus(&self, slot: &Slot, surplus: u64) {
-        let fenced = self.incarnation().fenced;
-        let back = match slot.put(surplus, &self.header.capacity, fenced) {
-            Put::Kept => 0,
-            Put::Full => surplus,
-            Put::Closed => slot.take_back(u64::MAX, fenced),
-        };
-        // The put has noted the credit before the surplus, which never was the credit beside the
-        // usage of now.
-        slot.forget_least();
-        if back > 0 {
-            self.uncharge_levels(back);
-        }
-    }
-
-    /// This thread's slot, active: its share of the published bound is set aside. `None`: go
-    /// without stock.
-    pub(super) fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
-        if capacity == 0 {
-            // The barrier failed or the closer ran out of time and left this credit: perhaps no
-            // other thread drains it.
-            let slot = block.slot(self.index)?;
-            self.uncharge_levels(slot.take_back(u64::MAX, self.incarnation().fenced));
-            return None;
-        }
-        let slot = block.slots.get_or_make(self.index, Slot::vacant)?;
-        if slot.is_vacant() {
-            if !stocks::reserve(self, capacity) {
-                return None;
-            }
-            width::touch(self, capacity);
-            self.usage.touched.fetch_add(1, Ordering::Relaxed);
-            local::activate(slot);
-            block.slots.pace(self.index)?.reset();
-        }
-        Some(slot)
-    }
-
-    /// Takes a step in transit, where the thread has a block and is in no transit yet.
-    pub(super) fn in_transit<T>(
-        &self,
-        block: Option<&Block>,
-        step: impl FnOnce(Option<&Block>) -> T,
-    ) -> T {
-        let _transit = block.map(|block| self.begin_transit(block));
-        match block {
-            Some(block) => live_peak::settle(self, block),
-            None => live_peak::note_mover(self, None),
-        }
-        step(block)
-    }
-
-    /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as
-    /// a miss.
-    pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
-        let Some((block, slot)) = self.slot_of(block) else {
-            return;
-        };
-        if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
-            uncharge::take_back(
-                self.header,
-                Some((block, slot)),
-                self.tree().number,
-                self.incarnation().fenced,
-            );
-        }
-    }
-
-    pub(super) fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
-        block.and_then(|block| Some((block, block.slot(self.index)?)))
+        Ok(charged(n, walked, stock, is_first))
     }
 }

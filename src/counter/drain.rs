@@ -8,7 +8,7 @@
 //! (opening/offline), E36 (closing/release).
 
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
-use crate::counter::object::{CLOSED, Counter, Kept, OPENED, Object};
+use crate::counter::object::{Counter, Kept, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::{central, live_peak, width};
@@ -17,11 +17,6 @@ use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::reports::{Drained, note_drain};
 use crate::thread::slot::Slot;
-
-/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches
-/// for two threads.
-const CLOSE_BELOW: u64 = 2;
-const OPEN_ABOVE: u64 = 8;
 
 /// Passes of a drain that leaves the stocks open. Further ones would find only what running threads
 /// put meanwhile.
@@ -72,26 +67,6 @@ impl Tree {
 
     // === Opening and closing ===
 
-    /// Margin under which a stock closes.
-    pub(crate) fn close_margin(&self, batch: u64) -> u64 {
-        self.margin(CLOSE_BELOW, batch)
-    }
-
-    /// Margin from which on a stock opens.
-    pub(crate) fn open_margin(&self, batch: u64) -> u64 {
-        self.margin(OPEN_ABOVE, batch)
-    }
-
-    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above
-    /// its max, and may open as soon as the level is not.
-    fn margin(&self, batches: u64, batch: u64) -> u64 {
-        if !self.config.adaptive {
-            return 0;
-        }
-        let threads = u64::from(self.registry.threads()).max(2);
-        threads.saturating_mul(batches).saturating_mul(batch)
-    }
-
     /// Open one stock, if nothing forbids it, with this width where it was closed.
     pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter, width: u8) {
         if !stocks::may_open(counter) {
@@ -110,10 +85,9 @@ impl Tree {
             width::set(counter, width, most);
             stocks.add_open(counter);
             for level in counter.path_to_root() {
-                // SeqCst (E10): counted before the first batch; pairs with
-                // `LevelRefusal::without_credit`.
+                // E10: counted before the first batch.
                 // Mutation: e10-opening-is-not-counted
-                level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+                level.limits.open.add_one();
             }
         }
         // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a
@@ -145,8 +119,8 @@ impl Tree {
     pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
-            // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
-            level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+            // E10: uncounted after the drain.
+            level.limits.open.remove_one();
         }
         let most = counter.touched() * 2 * counter.open_batch();
         width::reset(counter, most);
@@ -221,6 +195,8 @@ impl Tree {
         let taken = self.take_out(stocks, &closing, Pass::Closing);
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
+            // A stock that may hold credit stays counted as open: refusals beside it are not for
+            // good, and its counter is not released.
             if taken.is_ok() {
                 live_peak::has_closed(&stock);
                 self.uncount(stocks, &stock);
@@ -258,6 +234,7 @@ impl Tree {
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {
+            // Threads go on to fill open stocks, so such a drain need not find an end.
             if pass == Pass::Open && turn == OPEN_PASSES {
                 break;
             }
@@ -283,6 +260,8 @@ impl Tree {
                 self.barrier.heavy().map_err(Stuck::from)
             };
             result = result.and(seen);
+            // Without a barrier an owner may have consumed what is claimed, and not know yet: the
+            // claims go back, and the credit stays where it is.
             if seen == Err(Stuck::Barrier) {
                 self.release_claims(stocks);
                 break;
@@ -354,7 +333,7 @@ impl Tree {
     pub(crate) fn close_below(&self, level: &Counter) {
         let path = SlowPath::enter();
         let mut stocks = self.lock(&path);
-        if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+        if !level.limits.open.load(Ordering::Relaxed).is_any() {
             return;
         }
         level.limits.tight.store(true, Ordering::Relaxed);

@@ -96,18 +96,6 @@ impl Drop for Handle {
     }
 }
 
-/// The groups below `top` that are online, as the snapshot's `subtree` has them, each with a
-/// handle: what the caller does to them may need their shards.
-pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
-    let _path = SlowPath::enter();
-    top.tree()
-        .hierarchy
-        .snapshot()
-        .subtree(top)
-        .map(Handle::pin)
-        .collect()
-}
-
 /// The handle may have been the last.
 #[cold]
 fn release_slow(first: &'static Object, of: Generation) {

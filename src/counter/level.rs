@@ -1,17 +1,21 @@
-//! A charge at one level: a first try, then what a walk does after it.
+//! One level: where its usage rises, and where it falls. The walks over all levels are in `walk`.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all
-//! levels is in `walk`.
+//! A charge tries once, as most need no more. What that try has left to do, `walk` has done by
+//! `keep_or_take_off` and `take`.
+//!
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E10 (open count), E11 (protection), E15
+//! (the last uncharge), E43 (usage/mark).
 
+use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
-use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
-use crate::counter::{marks, raw};
+use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
+use crate::counter::{claim, exceeded, look, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Says how a walk treats a level that has no room.
+/// What a walk does at a level without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// The charge is refused.
@@ -38,16 +42,20 @@ pub(crate) struct TakenLevel {
     pub(crate) is_seen: bool,
 }
 
-/// Result of a first try at a level that leaves its caller something to do.
+/// What one try at a level has done. In each case but the last the units *are* added: whoever gives
+/// the charge up has to take them off.
 #[derive(Clone, Copy)]
-pub(crate) enum Tried {
-    /// The level has no room, or another thread came first.
-    NotAdded,
-    /// The units are added, and usage is `new`. `max` was read after that: something looks at the
-    /// level, or max is lower now.
-    Added { new: u64, max: u64 },
+pub(crate) enum LevelTry {
+    /// The units are added, and nothing looks at the level: so much room is left.
+    Done { room: u64 },
+    /// The units are added, and usage is `new`. `max` was read after that: it is lower than usage
+    /// now, or something looks at the level. [`Counter::keep_or_take_off`] decides what becomes of
+    /// the units.
+    AddedLookAgain { new: u64, max: u64 },
     /// The units are added by force.
     Forced(TakenLevel),
+    /// Nothing is added: the level has no room, or another thread came first.
+    NotAdded,
 }
 
 /// At a level without a max, a charge below the second adds to a usage below the first without a
@@ -56,44 +64,71 @@ pub(crate) enum Tried {
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
+// === The two ways in which usage rises ===
+//
+// It falls below, in `subtract_usage`: where units go back, and where a walk takes off what it has
+// added.
+
+impl Counter {
+    /// Adds up to `new`, if no other thread has changed usage since this one read `usage`. This is
+    /// how a level with a max admits: a charge that it refuses never shows in its usage.
+    #[inline(always)]
+    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
+        // or `set_max` reads this usage. E4, E43: for a forced charge, see `count_forced`.
+        self.usage
+            .units
+            .compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
+    }
+
+    /// Adds `n` whatever usage is, and returns what it is now. An addition of its own, since no
+    /// other thread can make it fail, however many charge at once. Only where the level refuses
+    /// nothing: without a max, or by force. `n` and usage are within the bounds above.
+    #[inline(always)]
+    fn add(&self, n: u64) -> u64 {
+        // SeqCst (E1, E4, E43): as in `exchange`.
+        let before = self
+            .usage
+            .units
+            .fetch_add(n.cast_signed(), Ordering::SeqCst);
+        before.cast_unsigned().wrapping_add(n)
+    }
+}
+
+// === A charge at the level ===
+
 impl Counter {
     /// Adds `n` in one try, at a level that has room and that nothing looks at, as in most walks.
-    /// Returns the room left.
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
-        // Acquire (E1): max is read after usage, as in `take_after`.
+    pub(crate) fn take_at_once(&self, n: u64) -> LevelTry {
+        // Acquire (E1): max is read after usage, as in `take`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
         // A usage below zero is a huge number here, which no max admits, unless `n` lifts the sum
         // to zero or more: then `new` is right.
         let mut new = usage.cast_unsigned().wrapping_add(n);
         if max == USAGE_MAX && new < ADDED_BELOW && n < ADDED_MAX {
-            // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition
-            // leaves no trace of a refusal, and no other thread makes it fail.
-            new = self
-                .usage
-                .units
-                .fetch_add(n.cast_signed(), Ordering::SeqCst)
-                .cast_unsigned()
-                .wrapping_add(n);
+            // There is no max to refuse by.
+            new = self.add(n);
         } else if n > USAGE_MAX || new > max || self.exchange(usage, new.cast_signed()).is_err() {
-            return Err(Tried::NotAdded);
+            return LevelTry::NotAdded;
         }
         let max = self.max_after();
         let is_seen =
             self.limits.watched.is_for(!NOT_OF_WALKS) || self.limits.tight.load(Ordering::Relaxed);
+        // Max may have fallen below usage between the two reads: then the units may not stay.
         if new > max || is_seen || self.peaks().rises(new) {
-            Err(Tried::Added { new, max })
+            LevelTry::AddedLookAgain { new, max }
         } else {
-            Ok(max - new)
+            LevelTry::Done { room: max - new }
         }
     }
 
     /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already,
     /// and no stock is open below.
     #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Tried {
-        // Acquire (E10): as in `take_after`.
+    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> LevelTry {
+        // Acquire (E10): as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let new = self
             .usage
@@ -101,38 +136,25 @@ impl Counter {
             .load(Ordering::Acquire)
             .cast_unsigned()
             .wrapping_add(n);
-        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
-            return Tried::NotAdded;
+        if open.is_any() || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+            // A drain may make room, or there is room: `take` finds out.
+            return LevelTry::NotAdded;
         }
-        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
-        let new = self
-            .usage
-            .units
-            .fetch_add(n.cast_signed(), Ordering::SeqCst)
-            .cast_unsigned()
-            .wrapping_add(n);
-        Tried::Forced(self.count_forced(new, n, path))
+        // It refuses nothing, so it needs no comparison.
+        let new = self.add(n);
+        LevelTry::Forced(self.count_forced(new, n, path))
     }
 
-    /// Adds `n` after a first try.
+    /// Adds `n` where one try has not: again and again while other threads change usage, until the
+    /// level has the units or refuses them for what it has then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_after(
+    pub(crate) fn take(
         &self,
-        tried: Tried,
         n: u64,
         how: How,
         path: &Lazily,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
-        match tried {
-            Tried::Forced(taken) => return Ok(taken),
-            Tried::Added { new, max } => {
-                if let Ok(taken) = self.settle(new, max, n, how, path) {
-                    return Ok(taken);
-                }
-            }
-            Tried::NotAdded => {}
-        }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock
         // below, a usage above max is as good as a refusal: a stock that opens in between is closed
         // by `at_limit::close_crossed`.
@@ -145,20 +167,25 @@ impl Counter {
             let sum = checked_add(usage, n);
             let refusal = if let Some(new) = sum.filter(|&new| fits(new, max)) {
                 if let Err(now) = self.exchange(usage, new) {
+                    // Another thread came first: its usage may leave room as well.
                     usage = now;
                     continue;
                 }
-                match self.settle(new.max(0).cast_unsigned(), self.max_after(), n, how, path) {
+                let new = new.max(0).cast_unsigned();
+                match self.keep_or_take_off(new, self.max_after(), n, how, path) {
                     Ok(taken) => return Ok(taken),
+                    // By the max that was read after the exchange, and the usage before it: what
+                    // this thread has taken off again is no reason for a refusal.
                     Err(max) => self.refusal(open, usage, max),
                 }
             } else {
                 // No drain makes room: the charge goes above max at once.
                 if how == How::Force
-                    || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some())
+                    || (how == How::AdmitOrForce && !open.is_any() && sum.is_some())
                 {
                     return Ok(self.add_forced(n, path));
                 }
+                // The usage that was read may be an old one: a refusal has to rest on the newest.
                 let now = self.newest_usage();
                 if now != usage {
                     usage = now;
@@ -168,6 +195,8 @@ impl Counter {
             };
             return match how {
                 How::Force => Ok(self.add_forced(n, path)),
+                // No credit was to be had since before the refusal. Where some may be, the caller
+                // drains it first.
                 How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n, path)),
                 _ => Err(refusal),
             };
@@ -175,9 +204,9 @@ impl Counter {
     }
 
     /// Returns the refusal of `n`, if there is no room for them now, and takes nothing: what
-    /// `take_after` does where it refuses.
+    /// `take` does where it refuses.
     pub(crate) fn refusal_if_full(&self, n: u64) -> Option<LevelRefusal<'_>> {
-        // Acquire (E10), all three: as in `take_after`.
+        // Acquire (E10), all three: as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
@@ -204,15 +233,6 @@ impl Counter {
         self.usage.units.fetch_add(0, Ordering::SeqCst)
     }
 
-    #[inline(always)]
-    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
-        // or `set_max` reads this usage.
-        self.usage
-            .units
-            .compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
-    }
-
     /// The units are added: read max again.
     #[inline(always)]
     fn max_after(&self) -> u64 {
@@ -223,9 +243,9 @@ impl Counter {
         max.min(USAGE_MAX)
     }
 
-    /// The units are added, and max is that now: the usage `new` is within it and may stay, or this
-    /// subtracts `n` again and returns the max as an error.
-    fn settle(
+    /// The units are added, usage is `new` with them, and `max` was read after that. Keeps them, or
+    /// takes them off again and returns the max that they do not fit below.
+    pub(crate) fn keep_or_take_off(
         &self,
         new: u64,
         max: u64,
@@ -237,13 +257,21 @@ impl Counter {
         let waits = watched & WAITING != 0;
         let may_stay = match how {
             How::Force => true,
+            // A batch is more than the charge needs. It may not pass those who wait, and an
+            // observed level, which admits everything, counts only what a caller has asked for as
+            // above its max.
             How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
+            // Only so many may pass those who wait that the first of them is not kept waiting for ever.
             How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
         };
+        // Max fell after this thread had read it and before it added: `set_max` may have read usage
+        // without these units, and then counts on this.
         if new > max || !may_stay {
             self.take_off(n, path);
             return Err(max);
         }
+        // The max of an observed level admits everything; room is that below the max which it would
+        // have.
         let max = if watched & OBSERVED != 0 {
             self.max().min(USAGE_MAX)
         } else {
@@ -283,25 +311,8 @@ impl Counter {
         }
     }
 
-    fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
-        // Mutation: refusal-tells-a-later-max
-        LevelRefusal {
-            level: self,
-            open,
-            usage: usage.max(0).cast_unsigned(),
-            max,
-        }
-    }
-
-    /// A refusal for a charge that has not read usage before.
-    pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
-        // Acquire (E10): as in `take_after`.
-        let open = self.limits.open.load(Ordering::Acquire);
-        let usage = self.usage.units.load(Ordering::Acquire);
-        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
-    }
-
-    /// Add `n` whatever max says.
+    /// Adds `n` whatever max says, and as far as usage can count. By comparison, where a plain
+    /// addition could overflow.
     fn add_forced(&self, n: u64, path: &Lazily) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         let new = loop {
@@ -312,14 +323,8 @@ impl Counter {
                 raw::keep_for_ever(self);
                 i64::MAX
             });
-            // SeqCst (E4): pairs with the read of usage in `Tree::open`, see
-            // `at_limit::close_crossed`.
-            match self.usage.units.compare_exchange_weak(
-                usage,
-                new,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
+            // E4: pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
+            match self.exchange(usage, new) {
                 Ok(_) => break new.max(0).cast_unsigned(),
                 Err(now) => usage = now,
             }
@@ -343,7 +348,7 @@ impl Counter {
             // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile,
             // in a slow path.
             // Mutation: e4-forced-at-once-without-a-look
-            if self.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+            if self.limits.open.load(Ordering::SeqCst).is_any() {
                 path.enter();
             }
         }
@@ -354,6 +359,139 @@ impl Counter {
             is_seen,
         }
     }
+}
+
+// === An uncharge at the level ===
+
+impl Counter {
+    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an
+    /// underflow, counted and clamped. Afterwards the counter may be gone.
+    #[inline(always)]
+    pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
+        let level = Stale::new(self);
+        let taken = self.subtract_usage(n, path);
+        fence_after_exchange();
+        let Stale { object, of } = level;
+        // Usage that falls passes no mark of reclaim.
+        let watched = object.limits.watched.bits() & !RECLAIMS;
+        // The last units that keep the object, or something looks at the level and may be wrong
+        // now.
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
+        if !is_right || object.first().state().unreferenced(of).is_some() {
+            fell_slow(level, path);
+        }
+        taken
+    }
+
+    /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what
+    /// is there.
+    #[inline(always)]
+    fn subtract_usage(&self, n: u64, path: &Lazily) -> u64 {
+        let n = n.min(USAGE_MAX);
+        if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
+            // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
+            // this thread sees the protection afterwards.
+            let usage = self
+                .usage
+                .units
+                .fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                n
+            } else {
+                self.put_back(n, usage, path)
+            }
+        } else {
+            self.subtract_clamped(n, path)
+        }
+    }
+
+    /// Between the look at usage and the subtraction another thread has uncharged more than it had
+    /// charged.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, n: u64, usage: i64, path: &Lazily) -> u64 {
+        let taken = usage.max(0).cast_unsigned();
+        // SeqCst (E1, E11): as in `subtract_usage`.
+        self.usage
+            .units
+            .fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+        self.underflow(n, taken, path)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn subtract_clamped(&self, n: u64, path: &Lazily) -> u64 {
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        // A plain subtraction would take usage far below zero for an instant, in which every charge
+        // passes the limit.
+        loop {
+            let taken = n.min(usage.max(0).cast_unsigned());
+            let left = usage - taken.cast_signed();
+            // SeqCst (E1, E11): as above.
+            match self.usage.units.compare_exchange_weak(
+                usage,
+                left,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if taken == n => return n,
+                Ok(_) => return self.underflow(n, taken, path),
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn underflow(&self, n: u64, taken: u64, path: &Lazily) -> u64 {
+        self.poisoned.store(true, Ordering::Relaxed);
+        self.count_underflow(n - taken, path);
+        taken
+    }
+
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep
+    /// the object until they are counted here (`raw`). Afterwards the counter may be gone, unless
+    /// the caller has a handle. Listeners of the event run at the end of the slow path.
+    pub(crate) fn count_underflow(&self, missing: u64, path: &Lazily) {
+        let sum = |sum: u64| Some(sum.saturating_add(missing));
+        path.enter();
+        look::tell_underflow(self);
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        // Mutation: e15-underflow-is-counted-before-the-last-use
+        self.tree()
+            .counts
+            .underflows
+            .fetch_add(1, Ordering::Relaxed);
+        // Release (E15): a thread that reads this and releases the object comes after all uses of
+        // it.
+        // Mutation: e15-underflow-is-counted-relaxed
+        let _ = self
+            .usage
+            .underflowed
+            .fetch_update(Ordering::Release, Ordering::Relaxed, sum);
+    }
+
+    /// Units that were uncharged and never charged, as far as usage was too low for them.
+    pub(crate) fn underflowed(&self) -> u64 {
+        self.usage.underflowed.load(Ordering::Relaxed)
+    }
+
+    /// Subtracts units that this walk has just added.
+    pub(crate) fn take_off(&self, n: u64, path: &Lazily) {
+        self.subtract_usage(n, path);
+        fence_after_exchange();
+        look::fell(self, path);
+    }
+}
+
+/// The caller no longer keeps the level.
+#[cold]
+#[inline(never)]
+fn fell_slow(level: Stale, path: &Lazily) {
+    path.enter();
+    look::fell_unkept(level);
+    // E15: these may have been the last units.
+    // Mutation: transfer-ends-no-group
+    claim::try_release_last(level.object.first(), level.of);
 }
 
 /// A usage that max admits.

@@ -20,9 +20,10 @@ use crate::counter::handle::Handle;
 use crate::counter::make::group;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
 use crate::counter::object::{Counter, Kept, Links, Object};
+use crate::counter::slow_path::SlowPath;
 use crate::pool::NoMemory;
 use crate::sync::lock::{Lock, LockGuard, LockGuards};
-use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
+use crate::sync::stat_atomic::AtomicPtr as StatPtr;
 use crate::sync::{Ordering, SHARDS};
 
 /// The hash of a group's name below its parent, which decides its shard.
@@ -57,15 +58,6 @@ pub(in crate::counter) fn linked(group: &Counter) -> Kept {
 }
 
 impl Links {
-    pub(crate) fn new() -> Links {
-        let unlinked = || StatPtr::new(std::ptr::null_mut());
-        Links {
-            hash: StatU64::new(0),
-            next: unlinked(),
-            prev: unlinked(),
-        }
-    }
-
     fn hash(&self) -> u64 {
         self.hash.load(Ordering::Relaxed)
     }
@@ -82,6 +74,18 @@ pub(crate) fn leave_parent(group: &Counter) {
     if let Some(parent) = group.parent() {
         parent.child_count().remove();
     }
+}
+
+/// The groups below `top` that are online, as the snapshot's `subtree` has them, each with a
+/// handle: what the caller does to them may need their shards.
+pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
+    let _path = SlowPath::enter();
+    top.tree()
+        .hierarchy
+        .snapshot()
+        .subtree(top)
+        .map(Handle::pin)
+        .collect()
 }
 
 impl Hierarchy {

@@ -335,7 +335,7 @@ pub(crate) fn count_due(counter: &Counter, path: &Entered) {
 fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
     level.limits.count_is_due.store(false, Ordering::Relaxed);
     // Its own stock is all that is open below: then this thread need not know of others.
-    let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
+    let alone = level.limits.open.load(Ordering::Relaxed).stocks() == 1 && counter.is_open();
     let counted = if alone {
         count(level, &[counter], COUNTED_MAX, path)
     } else if let Some(stocks) = counter.tree().try_lock() {
@@ -353,7 +353,7 @@ fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
 /// [`count`] for all stocks below the level, where there are no more than so many slots, and no
 /// central stock.
 fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<u64> {
-    let open = level.limits.open.load(Ordering::Relaxed) as u32 as usize;
+    let open = level.limits.open.load(Ordering::Relaxed).stocks();
     if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
         return None;
     }
@@ -377,7 +377,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     // Relaxed, here and below: usage is read between the two, and whoever has credit there has
     // counted its stock before.
     let open = level.limits.open.load(Ordering::Relaxed);
-    if open as u32 as usize != counters.len() {
+    if open.stocks() != counters.len() {
         return None;
     }
     // First the words of all slots, then usage, then the same words again. What stands in both

@@ -33,6 +33,7 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
         || pressure_mark::may_be_credit(level);
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
+            // An allocator may call no policy: the next slow path of any thread looks again.
             // Mutation: e45-free-is-not-deferred
             defer(level, DEFERRED);
         } else if let Some(policies) = level.tree().policies() {
@@ -84,9 +85,12 @@ pub(crate) fn fell_unkept(level: Stale) {
         watched, protected, ..
     } = &object.limits;
     let bits = watched.bits();
+    // Near max either mark is right, so usage that goes up and down there does not write the mark.
     if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(object)) {
         return;
     }
+    // To keep the level costs a write to its state word, which others share: only where there is
+    // something to correct.
     // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
         || protected.iter().any(Protected::is_set)

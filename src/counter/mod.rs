@@ -10,10 +10,13 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has
-//! the whole way back, what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in
-//! `incarnation`, `claim` and `handle`. Charging notifies the policies through
-//! `object::tree::Policies` alone. The protocol, its races and their answers are in `README.md`.
+//! `charge` is the story of a charge, and `uncharge` that of an uncharge. Both use `thread_stock`, the
+//! slot and the transit of this thread; `walk`, all levels up and back; and `level`, where usage of
+//! one level rises and falls. `at_limit` drains for a charge that was refused, `drain` and `idle`
+//! move credit, `credit_return` gives it back up the tree. What keeps an object is in `incarnation`,
+//! `claim` and `handle`. A file calls those below it and no other. Charging notifies the policies
+//! through `object::tree::Policies` alone. The protocol, its races and their answers are in
+//! `README.md`.
 
 pub(crate) mod ahead;
 pub(crate) mod alerts;
@@ -31,6 +34,7 @@ pub(crate) mod config;
 pub(crate) mod counted;
 pub(crate) mod cover;
 pub(crate) mod credit;
+pub(crate) mod credit_return;
 pub(crate) mod drain;
 pub(crate) mod effective;
 pub(crate) mod exceeded;
@@ -46,6 +50,7 @@ pub(crate) mod look;
 pub(crate) mod make;
 pub(crate) mod marks;
 pub(crate) mod object;
+pub(crate) mod open_count;
 pub(crate) mod peak;
 pub(crate) mod pressure_mark;
 pub(crate) mod protection;
@@ -57,6 +62,7 @@ pub(crate) mod seen;
 pub(crate) mod slow_path;
 pub(crate) mod spare;
 pub(crate) mod stocks;
+pub(crate) mod thread_stock;
 pub(crate) mod uncharge;
 pub(crate) mod verify;
 pub(crate) mod walk;

@@ -20,6 +20,7 @@ use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
+use crate::counter::open_count::OpenStocks;
 use crate::counter::peak::{LivePeak, NO_MOVER, Peaks};
 use crate::counter::protection::Protected;
 use crate::counter::spare::Cover;
@@ -35,10 +36,6 @@ use crate::sync::{
     fence_after_exchange,
 };
 use crate::thread::directory::{Header, SlotIndex};
-
-/// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
-pub(crate) const OPENED: u64 = (1 << 32) | 1;
-pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
 /// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference
 /// lives.
@@ -136,6 +133,17 @@ pub(crate) struct Links {
     pub(super) hash: StatU64,
     pub(super) next: StatPtr<Object>,
     pub(super) prev: StatPtr<Object>,
+}
+
+impl Links {
+    pub(crate) fn new() -> Links {
+        let unlinked = || StatPtr::new(std::ptr::null_mut());
+        Links {
+            hash: StatU64::new(0),
+            next: unlinked(),
+            prev: unlinked(),
+        }
+    }
 }
 
 /// Words that do not change during one incarnation of a counter.
@@ -254,10 +262,9 @@ pub(crate) struct PlaceInGroup {
 pub(crate) struct LimitWords {
     /// The usage that charges are admitted to.
     pub(crate) max: AtomicU64,
-    /// Open stocks below this level in the low half, transitions in the high half (E10). A thread
-    /// counts an opening before the first batch, and uncounts a close after the last drain. A level
-    /// that reads zero twice with the same number had no credit below it in between.
-    pub(crate) open: AtomicU64,
+    /// The stocks below this level that are open (E10). A thread counts one before its first batch,
+    /// and uncounts it after the last drain.
+    pub(crate) open: OpenStocks,
     /// A charge was refused here lately: no stock below opens. Cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
     /// A walk was refused here lately, so walks look at all of their levels first: see `ahead`.
@@ -382,7 +389,7 @@ impl Object {
             count_is_due: _,
         } = limits;
         let figures = [underflows, failcnt, settled, forced_total];
-        [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        open.is_clean() && [in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && [units, raw_shared].iter().all(|sum| sum.load(Ordering::Relaxed) == 0)
             && [opened, central_opened].iter().all(|place| place.load(Ordering::Relaxed) == 0)
@@ -420,7 +427,8 @@ impl Object {
         let LimitWords {
             max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,
         } = limits;
-        for word in [open, in_excess, charger, bound, underflowed] {
+        open.reset();
+        for word in [in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
         }
         touched.store(0, Ordering::Relaxed);
@@ -525,7 +533,7 @@ impl Object {
     #[inline]
     pub(crate) fn may_have_credit_below(&self) -> bool {
         // Relaxed: a stock that opens meanwhile may be missed, as one that opens later is.
-        self.limits.open.load(Ordering::Relaxed) as u32 > 0
+        self.limits.open.load(Ordering::Relaxed).is_any()
     }
 
     /// The published bound on the credit below this level.
@@ -810,7 +818,7 @@ impl Object {
     /// caller holds the tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `take_after`. Either the charger reads this max,
+        // SeqCst (E1): pairs with the exchange in `take`. Either the charger reads this max,
         // or this thread reads its usage.
         self.limits.max.swap(max, Ordering::SeqCst);
         // Mutation: e1-set-max-without-fence

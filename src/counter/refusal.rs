@@ -3,13 +3,14 @@
 //! Edges: E10 (open count), E48 (a stock is uncounted/a refusal looks at its bound).
 
 use crate::counter::object::Counter;
+use crate::counter::open_count::OpenCount;
 use crate::error::{CounterChargeError, USAGE_MAX};
 use crate::sync::Ordering;
 
 pub(crate) struct LevelRefusal<'a> {
     pub(crate) level: &'a Counter,
     /// `LimitWords::open` as the thread read it before the usage that it refused by.
-    pub(crate) open: u64,
+    pub(crate) open: OpenCount,
     pub(crate) usage: u64,
     pub(crate) max: u64,
 }
@@ -35,11 +36,10 @@ impl LevelRefusal<'_> {
     /// No stock was open below the level from before the refusal until now, so there is no credit
     /// to drain.
     pub(crate) fn without_credit(&self) -> bool {
-        // Acquire (E10): pairs with the exchanges in `Tree::open` and `uncount`.
+        // Acquire (E10): pairs with `OpenStocks::add_one` and `remove_one`.
         // Mutation: e10-refused-without-a-second-look
         // Mutation: e10-refusal-trusts-one-zero
-        self.open & u64::from(u32::MAX) == 0
-            && self.level.limits.open.load(Ordering::Acquire) == self.open
+        !self.open.is_any() && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
     /// Even if all credit came back that may lie below the level, `n` would not fit: there is no
@@ -75,5 +75,26 @@ impl LevelRefusal<'_> {
             max: self.max,
             stocked_bound: self.stocked_bound(),
         }
+    }
+}
+
+impl Counter {
+    /// The refusal by what the thread has read.
+    pub(super) fn refusal(&self, open: OpenCount, usage: i64, max: u64) -> LevelRefusal<'_> {
+        // Mutation: refusal-tells-a-later-max
+        LevelRefusal {
+            level: self,
+            open,
+            usage: usage.max(0).cast_unsigned(),
+            max,
+        }
+    }
+
+    /// A refusal for a charge that has not read usage before.
+    pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
+        // Acquire (E10): as in `take`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let usage = self.usage.units.load(Ordering::Acquire);
+        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 }

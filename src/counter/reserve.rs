@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::counter::at_limit::{self, AfterRefusal};
+use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::Stale;
@@ -19,12 +19,12 @@ use crate::thread::slow_path::Entered;
 pub(crate) fn charge<'a>(
     counter: &'a Counter,
     n: u64,
-    after: AfterRefusal,
+    reach: DrainReach,
 ) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
     let mut rise = 0;
     come(counter, n, Side::Reserved, None, |level, more, above| {
-        admit(level, &path, more, above, after)?;
+        admit(level, &path, more, above, reach)?;
         note_charged(level, more, above);
         rise = more.max(rise);
         Ok(())
@@ -38,7 +38,8 @@ pub(crate) fn charge<'a>(
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
-        if admit(level, &path, more, above, AfterRefusal::Drain).is_err() {
+        // As any forced charge: first what fits after a drain, then the rest above max.
+        if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
             let walked = walk::walk(level, more, How::Force, above);
             if walked.is_ok_and(|walked| walked.above_max.is_some())
                 && let Some(outermost) = path.outermost()
@@ -59,13 +60,13 @@ pub(super) fn admit<'a>(
     path: &Entered,
     n: u64,
     above: Option<&'a Counter>,
-    after: AfterRefusal,
+    reach: DrainReach,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walked = level.in_transit(path.own_block(), |_| {
         walk::walk(level, n, How::Admit, above)
     });
     // Mutation: transfer-refused-while-credit-is-stranded
-    walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, after))
+    walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, reach))
 }
 
 /// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the
@@ -79,6 +80,8 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     counted::audit_uncharged(counter, alone, taken);
     let stale = Stale::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
+    // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
+    // now. A charge in line needs less room for that, and no look has told it.
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none
     if fall < taken
         && let Some(kept) = stale.try_pin()

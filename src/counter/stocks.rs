@@ -8,7 +8,7 @@
 //! E48 (a stock is uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
-use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
+use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks, Tree};
 use crate::counter::object::{Counter, Kept, Object, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
@@ -17,6 +17,11 @@ use crate::thread::directory::{Header, SlotIndex};
 /// Open stocks that a search passes over for each one of a subtree, before it walks the subtree
 /// instead.
 const OPENED_COMMON: usize = 64;
+
+/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches
+/// for two threads.
+const CLOSE_BELOW: u64 = 2;
+const OPEN_ABOVE: u64 = 8;
 
 /// Which stocks a close reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,7 @@ impl Stocks {
         };
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many
         // groups there are.
-        let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
+        let below = top.limits.open.load(Ordering::Relaxed).stocks();
         match scope {
             Scope::Own => visit(top),
             Scope::Subtree if below == 0 => {}
@@ -115,7 +120,7 @@ impl Stocks {
     /// Few of the open stocks are below `top`: a search passes over fewer counters by the groups
     /// below.
     pub(crate) fn are_few_below(&self, top: &Counter) -> bool {
-        let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
+        let below = top.limits.open.load(Ordering::Relaxed).stocks();
         self.count_open() / OPENED_COMMON > below
     }
 
@@ -201,6 +206,30 @@ pub(crate) fn unreserve(counter: &Counter, units: u64) {
     for level in counter.path_to_root() {
         // Release (E48): uncounted before; pairs with `LevelRefusal::is_beyond_credit`.
         level.usage.bound.fetch_sub(units, Ordering::Release);
+    }
+}
+
+// === The margins ===
+
+impl Tree {
+    /// Margin under which a stock closes.
+    pub(crate) fn close_margin(&self, batch: u64) -> u64 {
+        self.margin(CLOSE_BELOW, batch)
+    }
+
+    /// Margin from which on a stock opens.
+    pub(crate) fn open_margin(&self, batch: u64) -> u64 {
+        self.margin(OPEN_ABOVE, batch)
+    }
+
+    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above
+    /// its max, and may open as soon as the level is not.
+    fn margin(&self, batches: u64, batch: u64) -> u64 {
+        if !self.config.adaptive {
+            return 0;
+        }
+        let threads = u64::from(self.registry.threads()).max(2);
+        threads.saturating_mul(batches).saturating_mul(batch)
     }
 }
 

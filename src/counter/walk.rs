@@ -1,4 +1,5 @@
-//! The walk of a charge from a counter to its root: numbers first, then looks.
+//! The walk of a charge from a counter to its root: numbers first, then looks. Below it stands the
+//! walk of an uncharge.
 //!
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`),
 //! so a refusal leaves no trace at its own level. A walk records peaks once it is through, so a
@@ -11,7 +12,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::level::{How, Tried};
+use crate::counter::level::{How, LevelTry, TakenLevel};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
@@ -61,8 +62,14 @@ struct Walk<'a, 'w> {
 }
 
 /// Levels that a walk looks at again once it is through, with the usage that it left there, so that
-/// a doomed walk leaves no trace at them. They are in frames of the thread's stack: an allocator of
-/// the program may charge inside each allocation, so an allocation here would call the walk again.
+/// a doomed walk leaves no trace at them.
+///
+/// To go up once more and look at each level would need no list, and do for the marks, which a look
+/// compares with the usage of now. It would not do for peaks: the peak is the usage that this walk has
+/// left, and another thread may have uncharged since. So the usage is kept, with its level.
+///
+/// They are in frames of the thread's stack: an allocator of the program may charge inside each
+/// allocation, so an allocation here would call the walk again.
 struct PassedLevels<'a, 'below> {
     /// The frame of the levels further down; `frames_below` counts these frames.
     below: Option<&'below PassedLevels<'a, 'below>>,
@@ -106,16 +113,20 @@ pub(crate) fn walk_from<'a>(
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.parent();
+        // A forced charge mostly meets a level that is above its max already. Only where a drain may
+        // make room it has to look closer, which `climb` does.
         let tried = match level.take_at_once(n) {
-            Err(Tried::NotAdded) if how == How::AdmitOrForce => Err(level.force_at_once(n, path)),
+            LevelTry::NotAdded if how == How::AdmitOrForce => level.force_at_once(n, path),
             tried => tried,
         };
         match tried {
-            Ok(room) => walked.pass(room, None),
-            Err(Tried::Forced(taken)) if !taken.is_seen => {
+            LevelTry::Done { room } => walked.pass(room, None),
+            LevelTry::Forced(taken) if !taken.is_seen => {
                 walked.pass(taken.room, taken.is_above.then_some(level))
             }
-            Err(tried) => {
+            // From here on levels may have to be looked at or undone, with more registers in use
+            // than most walks have need of.
+            tried => {
                 walked = Walk {
                     bottom: counter,
                     n,
@@ -132,7 +143,8 @@ pub(crate) fn walk_from<'a>(
             None => break,
         }
     }
-    // A walk that is in no slow path is in transit: its caller tells the policies after that.
+    // In a slow path that is left to its end. A walk outside of one is in transit, where listeners
+    // may not run: its caller tells the policies after that.
     if let Some(level) = walked.above_max
         && !path.is_outside()
     {
@@ -147,7 +159,7 @@ impl<'a> Walk<'a, '_> {
     #[inline(never)]
     fn climb(
         &self,
-        (first, tried): (&'a Counter, Tried),
+        (first, mut tried): (&'a Counter, LevelTry),
         below: Option<&PassedLevels<'a, '_>>,
         mut walked: Walked<'a>,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
@@ -158,20 +170,29 @@ impl<'a> Walk<'a, '_> {
             passed: SmallVec::new(),
         };
         let mut level = first;
-        let mut tried = Err(tried);
         loop {
             let above = level.parent();
-            match tried {
-                Ok(room) => walked.pass(room, None),
-                Err(tried) => match level.take_after(tried, self.n, self.how, self.path) {
-                    Ok(taken) => {
-                        walked.pass(taken.room, taken.is_above.then_some(level));
-                        if taken.is_seen {
-                            frame.passed.push((level, taken.usage));
-                        }
+            let taken = match tried {
+                LevelTry::Done { room } => {
+                    walked.pass(room, None);
+                    None
+                }
+                LevelTry::Forced(taken) => Some(taken),
+                LevelTry::AddedLookAgain { new, max } => {
+                    match level.keep_or_take_off(new, max, self.n, self.how, self.path) {
+                        Ok(taken) => Some(taken),
+                        // The units are off again. The level may have room for them by now, goes
+                        // above max for a forced charge, or refuses.
+                        Err(_) => Some(self.take_or_roll_back(level)?),
                     }
-                    Err(refusal) => return Err(self.roll_back_slow(refusal)),
-                },
+                }
+                LevelTry::NotAdded => Some(self.take_or_roll_back(level)?),
+            };
+            if let Some(taken) = taken {
+                walked.pass(taken.room, taken.is_above.then_some(level));
+                if taken.is_seen {
+                    frame.passed.push((level, taken.usage));
+                }
             }
             let Some(next) = above.filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top)))
             else {
@@ -181,7 +202,7 @@ impl<'a> Walk<'a, '_> {
             tried = next.take_at_once(self.n);
             // The frame is full: the next one lies on the stack of a walk for the levels that are
             // left.
-            if let Err(tried) = tried
+            if !matches!(tried, LevelTry::Done { .. })
                 && frame.passed.len() == PASSED_MAX
                 && frames_below + 1 < FRAMES_MAX
             {
@@ -194,16 +215,28 @@ impl<'a> Walk<'a, '_> {
         Ok(walked)
     }
 
+    /// Takes one more level. Where it refuses, the levels below it give back what the walk has taken
+    /// there.
+    fn take_or_roll_back(&self, level: &'a Counter) -> Result<TakenLevel, LevelRefusal<'a>> {
+        level
+            .take(self.n, self.how, self.path)
+            .map_err(|refusal| self.roll_back_slow(refusal))
+    }
+
     #[cold]
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
         for below in self.bottom.path_below(Some(refusal.level)) {
+            // Each on its own, and no level is gone meanwhile: the caller keeps the lowest, which
+            // keeps those above.
             // Mutation: walk-refused-without-roll-back
             below.take_off(self.n, self.path);
+            // A batch has passed nobody who waits.
             if self.how != How::Batch {
                 below.undo_barge(self.n, self.path);
             }
         }
+        // The next walks look at that level before they take those below it.
         ahead::mark(refusal.level);
         refusal.limited()
     }
@@ -214,11 +247,40 @@ impl<'a> Walk<'a, '_> {
         for frame in std::iter::successors(Some(last), |frame| frame.below) {
             for &(level, usage) in &frame.passed {
                 if level.record_peak(usage) {
-                    // At its end the thread counts the credit below.
+                    // At its end the thread counts the credit below, which takes the tree's lock.
                     self.path.enter();
                 }
                 look::look(level, false, self.path);
             }
         }
+    }
+}
+
+// === The way back ===
+
+impl Counter {
+    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a
+    /// level underflows, only what it really held is uncharged from its ancestors. Returns what the
+    /// lowest level had. Afterwards the counter may be gone. The caller is in a slow path.
+    #[inline(never)]
+    pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
+        self.uncharge_up_to(n, top, &Lazily::inside())
+    }
+
+    /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
+    #[inline(always)]
+    pub(super) fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
+        let mut level = Some(self);
+        let mut left = n;
+        let mut lowest = None;
+        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top)))
+        {
+            // The parent is read before the subtraction: units that are still charged keep the
+            // parent alive.
+            level = at.parent();
+            left = at.subtract(left, path);
+            lowest = lowest.or(Some(left));
+        }
+        lowest.unwrap_or(n)
     }
 }

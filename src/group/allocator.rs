@@ -1,10 +1,11 @@
 //! Charges of an allocator: the group that owns an object, and the bytes that no group owns.
 
 use super::handle::Group;
+use crate::counter::allocator;
+use crate::counter::at_limit::{self, StockFinding};
 use crate::counter::cached::{self, Rest};
 use crate::counter::object::KeptHeader;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit};
 use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
 use crate::thread::context;
@@ -409,7 +410,8 @@ fn catch_up_slow(header: Option<KeptHeader>) {
     context::without_foreign(|| {
         let path = SlowPath::enter();
         if let (Some(new), Some(outermost)) = (new, path.outermost()) {
-            at_limit::adapt(new, false, new.headroom(), 0, outermost);
+            let (margin, units) = (new.headroom(), 0);
+            at_limit::adapt(new, StockFinding::Closed { margin, units }, outermost);
         }
     });
     unowned_group::may_have_changed();

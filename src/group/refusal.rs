@@ -505,6 +505,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::counter::open_count::OpenCount;
     use crate::{
         Bytes, Charge, ChargeError, Limit, Limits, OnFull, Reclaim, ReclaimContext,
         ReclaimPriority, Registration, Runtime, Unit,
@@ -592,7 +593,7 @@ mod tests {
         for usage in [0, 1, 22 << 10, 1 << 20, 8 << 20] {
             let refusal = LevelRefusal {
                 level: root.first(),
-                open: 0,
+                open: OpenCount::default(),
                 usage,
                 max: 8 << 20,
             };

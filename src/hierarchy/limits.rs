@@ -10,7 +10,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
-use crate::counter::{at_limit, handle, look, marks};
+use crate::counter::{at_limit, links, look, marks};
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
@@ -217,7 +217,7 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, mo
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
 fn follow(stocks: &mut Stocks, top: &Counter, moves: Moves) {
-    for counter in &handle::pin_below(top) {
+    for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
         let follows =
             |kind: &LimitKind| !ptr::eq(&**counter, top) || *kind == LimitKind::ReclaimAbove;

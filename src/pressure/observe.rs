@@ -4,7 +4,7 @@
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::OBSERVED;
-use crate::counter::{at_limit, central, handle};
+use crate::counter::{at_limit, central, links};
 use crate::hierarchy::group_tree;
 use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
@@ -55,10 +55,7 @@ pub(crate) fn set(top: &Counter, observed: bool) {
     let mut is_over = false;
     while !is_over {
         is_over = true;
-        for counter in handle::pin_below(top)
-            .iter()
-            .flat_map(|group| group.group())
-        {
+        for counter in links::pin_below(top).iter().flat_map(|group| group.group()) {
             let Some(observed) = wanted(counter) else {
                 continue;
             };
