@@ -27,8 +27,8 @@ use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{
-    AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU32 as StatU32,
-    AtomicU64 as StatU64,
+    AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU16 as StatU16,
+    AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
 use crate::sync::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
@@ -265,6 +265,9 @@ pub(crate) struct LimitWords {
     /// A walk has left a new peak of usage, and no thread has counted the credit below since: see
     /// `live_peak`.
     pub(crate) count_is_due: AtomicBool,
+    /// The step of live units at which a thread last had all slots below note their credit: see
+    /// `live_peak`.
+    pub(crate) peak_step: StatU16,
     /// The one counter that moves units of the level: see `live_peak`.
     pub(crate) mover: StatU32,
     /// Units that forced charges have ever put above max.
@@ -378,8 +381,8 @@ impl Object {
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, mover, forced_total, watched, soft, in_excess, protected,
-            // A hint.
-            count_is_due: _,
+            // Hints.
+            count_is_due: _, peak_step: _,
         } = limits;
         let figures = [underflows, failcnt, settled, forced_total];
         [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -418,7 +421,7 @@ impl Object {
             state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
         } = &**usage;
         let LimitWords {
-            max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,
+            max: _, open, tight, refuses, count_is_due, peak_step, mover, forced_total, watched, soft, in_excess, protected,
         } = limits;
         for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
@@ -439,6 +442,7 @@ impl Object {
         live_peak.forget();
         mover.store(NO_MOVER, Ordering::Relaxed);
         count_is_due.store(false, Ordering::Relaxed);
+        peak_step.store(0, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
         protected.iter().for_each(Protected::reset);
