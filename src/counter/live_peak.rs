@@ -19,9 +19,9 @@
 //!
 //! A thread that frees raises its credit and tells no one. Where it has freed since its last slow
 //! path, a count cannot tell whether it does so just now, and takes the capacity of its slot as its
-//! credit. Where that leaves the peak more than a step below what the slots show, the thread has all
-//! slots note their next put, by a barrier, and counts again: at most 16 times until the peak has
-//! doubled (`step_of`). That count takes the capacity only for who frees while it is under way.
+//! credit. Where that leaves the peak a step below what the slots show, the thread has all slots
+//! note their next put, by a barrier, and counts again: at most 16 times at a level until its peak
+//! has doubled (`step_of`). That count takes the capacity only for who frees while it is under way.
 //!
 //! Where no stock has ever been open below, live units are usage, and both bounds are its peak.
 //!
@@ -335,42 +335,51 @@ impl Counter {
 /// caller is at the end of a slow path, in no transit.
 #[inline(always)]
 pub(crate) fn count_due(counter: &Counter, path: &Entered) {
-    if LOADS_FOR_FIGURES {
-        for level in counter.path_to_root() {
-            if level.limits.count_is_due.load(Ordering::Relaxed) {
-                count_due_slow(counter, level, path);
-            }
-        }
+    let is_due = |level: &Counter| level.limits.count_is_due.load(Ordering::Relaxed);
+    if LOADS_FOR_FIGURES && counter.path_to_root().any(is_due) {
+        count_due_slow(counter, path);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
-    level.limits.count_is_due.store(false, Ordering::Relaxed);
-    // Its own stock is all that is open below: then this thread need not know of others.
-    let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
-    let mut stocks = None;
-    let counted = if alone {
-        count(level, &[counter], COUNTED_MAX, path)
-    } else {
-        stocks = counter.tree().try_lock();
-        let Some(stocks) = &stocks else {
-            return count_later(level);
+fn count_due_slow(counter: &Counter, path: &Entered) {
+    let mut unclear: SmallVec<[(&Counter, u16); 8]> = SmallVec::new();
+    for level in counter.path_to_root() {
+        let is_due = &level.limits.count_is_due;
+        if !is_due.load(Ordering::Relaxed) {
+            continue;
+        }
+        is_due.store(false, Ordering::Relaxed);
+        // Its own stock is all that is open below: then this thread need not know of others.
+        let alone = level.limits.open.load(Ordering::Relaxed) as u32 == 1 && counter.is_open();
+        let counted = if alone {
+            count(level, &[counter], COUNTED_MAX, path)
+        } else if let Some(stocks) = counter.tree().try_lock() {
+            count_below(level, &stocks, COUNTED_MAX, path)
+        } else {
+            count_later(level);
+            None
         };
-        count_below(level, stocks, COUNTED_MAX, path)
-    };
-    let Some(Live { least, about }) = counted else {
+        if let Some(Live { least, about }) = counted {
+            level.live_peak.record(least);
+            let step = step_of(about);
+            let known = step_of(level.live_peak.now());
+            if step > known.max(level.peak_step.load(Ordering::Relaxed)) {
+                unclear.push((level, step));
+            }
+        }
+    }
+    let Some(&(top, _)) = unclear.last() else {
         return;
     };
-    level.live_peak.record(least);
-    if is_worth_a_barrier(level, about) {
-        let Some(stocks) = stocks.or_else(|| counter.tree().try_lock()) else {
-            return count_later(level);
-        };
-        let step = &level.limits.peak_step;
-        step.store(step_of(about), Ordering::Relaxed);
-        note_anew(level, &stocks);
+    let Some(stocks) = counter.tree().try_lock() else {
+        return unclear.iter().for_each(|&(level, _)| count_later(level));
+    };
+    // The others are below the last one: one barrier serves all.
+    note_anew(top, &stocks);
+    for (level, step) in unclear {
+        level.peak_step.store(step, Ordering::Relaxed);
         if let Some(Live { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
             level.live_peak.record(least);
         }
@@ -380,14 +389,6 @@ fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
 /// Another thread has the tree's lock: the next slow path here counts.
 fn count_later(level: &Counter) {
     level.limits.count_is_due.store(true, Ordering::Relaxed);
-}
-
-/// The slots show more live units than are known, by a step at least, and no thread has asked all
-/// slots at that step or above.
-fn is_worth_a_barrier(level: &Counter, about: u64) -> bool {
-    let asked_at = level.limits.peak_step.load(Ordering::Relaxed);
-    let step = step_of(about);
-    step > asked_at && step > step_of(level.live_peak.now())
 }
 
 /// The number of steps up to so many units: 16 for each time that they double, of equal size. So a
@@ -612,7 +613,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
 pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     let LiveBounds { now, .. } = read_in(level, path);
     // What the window starts from is less than what other windows know.
-    level.limits.peak_step.store(0, Ordering::Relaxed);
+    level.peak_step.store(0, Ordering::Relaxed);
     let me = level.limits.mover.load(Ordering::Relaxed);
     if index_of(me).is_none() {
         return now;

@@ -99,6 +99,9 @@ pub(crate) struct Object {
     /// A charge above the counter's batch has missed since the stock opened, or since the last visit:
     /// see `width`.
     pub(crate) asked_wide: AtomicBool,
+    /// The step of live units at which a thread last had all slots below note their credit: see
+    /// `live_peak`.
+    pub(crate) peak_step: StatU16,
     /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0:
     /// none.
     pub(crate) pressure_from: StatU32,
@@ -265,9 +268,6 @@ pub(crate) struct LimitWords {
     /// A walk has left a new peak of usage, and no thread has counted the credit below since: see
     /// `live_peak`.
     pub(crate) count_is_due: AtomicBool,
-    /// The step of live units at which a thread last had all slots below note their credit: see
-    /// `live_peak`.
-    pub(crate) peak_step: StatU16,
     /// The one counter that moves units of the level: see `live_peak`.
     pub(crate) mover: StatU32,
     /// Units that forced charges have ever put above max.
@@ -319,6 +319,7 @@ impl Object {
             swept: AtomicU32::new(0),
             kept: AtomicBool::new(false),
             asked_wide: AtomicBool::new(false),
+            peak_step: StatU16::new(0),
             pressure_from: StatU32::new(0),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
@@ -368,8 +369,8 @@ impl Object {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             pressure_from, width, asked_wide,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has
-            // to.
-            swept: _,
+            // to. The other one is a hint.
+            swept: _, peak_step: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
         } = self;
@@ -381,8 +382,8 @@ impl Object {
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, mover, forced_total, watched, soft, in_excess, protected,
-            // Hints.
-            count_is_due: _, peak_step: _,
+            // A hint.
+            count_is_due: _,
         } = limits;
         let figures = [underflows, failcnt, settled, forced_total];
         [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -409,6 +410,7 @@ impl Object {
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Object {
             usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from, asked_wide,
+            peak_step,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -421,7 +423,7 @@ impl Object {
             state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
         } = &**usage;
         let LimitWords {
-            max: _, open, tight, refuses, count_is_due, peak_step, mover, forced_total, watched, soft, in_excess, protected,
+            max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,
         } = limits;
         for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
