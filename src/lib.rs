@@ -285,6 +285,7 @@ pub mod errors {
         ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError,
         ReclaimError, Remedy, SpecError, SplitError,
     };
+    pub use crate::runtime::DeclareError;
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
 }

@@ -15,8 +15,15 @@
 //! **Several.** From the first slow path of another thread, or through another counter, on: live
 //! units were never more than the peak of usage. At the end of a slow path that has left a new peak
 //! of usage the thread counts the credit below, and records usage without it. So the two bounds lie
-//! within the credit of that moment. Credit that may have risen during the count is taken as the
-//! capacity of its slot.
+//! within the credit of that moment.
+//!
+//! A thread that frees raises its credit and tells no one. Where it has freed since its last slow
+//! path, a count cannot tell whether it does so just now, and takes the capacity of its slot as its
+//! credit. Where that leaves the peak a step below what the slots show, the thread has all slots
+//! note their next put, by a barrier, and counts again: at most 16 times at a level until its peak
+//! has doubled (`step_of`). That count takes the capacity only for who frees while it is under way.
+//!
+//! Where no stock has ever been open below, live units are usage, and both bounds are its peak.
 //!
 //! A level that has several movers keeps them until it is released. One whose mover ends has none
 //! again, and what its peak was stays exact.
@@ -287,7 +294,14 @@ impl Counter {
     pub(crate) fn record_peak(&self, usage: u64) -> bool {
         let mut is_due = false;
         if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
-            self.live_peak.record(self.without_bound(usage));
+            // No edge: Acquire keeps what follows behind it, for a figure alone. Whoever has added a
+            // batch to usage has counted its stock before, so that usage has none.
+            let has_had_stocks = self.limits.open.load(Ordering::Acquire) != 0;
+            self.live_peak.record(if has_had_stocks {
+                self.without_bound(usage)
+            } else {
+                usage
+            });
             is_due =
                 self.limits.mover.load(Ordering::Relaxed) == MOVERS && self.may_have_credit_below();
             if is_due {
@@ -321,38 +335,78 @@ impl Counter {
 /// caller is at the end of a slow path, in no transit.
 #[inline(always)]
 pub(crate) fn count_due(counter: &Counter, path: &Entered) {
-    if LOADS_FOR_FIGURES {
-        for level in counter.path_to_root() {
-            if level.limits.count_is_due.load(Ordering::Relaxed) {
-                count_due_slow(counter, level, path);
-            }
-        }
+    let is_due = |level: &Counter| level.limits.count_is_due.load(Ordering::Relaxed);
+    if LOADS_FOR_FIGURES && counter.path_to_root().any(is_due) {
+        count_due_slow(counter, path);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn count_due_slow(counter: &Counter, level: &Counter, path: &Entered) {
-    level.limits.count_is_due.store(false, Ordering::Relaxed);
-    // Its own stock is all that is open below: then this thread need not know of others.
-    let alone = level.limits.open.load(Ordering::Relaxed).stocks() == 1 && counter.is_open();
-    let counted = if alone {
-        count(level, &[counter], COUNTED_MAX, path)
-    } else if let Some(stocks) = counter.tree().try_lock() {
-        count_below(level, &stocks, COUNTED_MAX, path)
-    } else {
-        // Another thread has the lock: the next slow path here counts.
-        level.limits.count_is_due.store(true, Ordering::Relaxed);
-        None
-    };
-    if let Some(live) = counted {
-        level.live_peak.record(live);
+fn count_due_slow(counter: &Counter, path: &Entered) {
+    let mut unclear: SmallVec<[(&Counter, u16); 8]> = SmallVec::new();
+    for level in counter.path_to_root() {
+        let is_due = &level.limits.count_is_due;
+        if !is_due.load(Ordering::Relaxed) {
+            continue;
+        }
+        is_due.store(false, Ordering::Relaxed);
+        // Its own stock is all that is open below: then this thread need not know of others.
+        let alone = level.limits.open.load(Ordering::Relaxed).stocks() == 1 && counter.is_open();
+        let counted = if alone {
+            count(level, &[counter], COUNTED_MAX, path)
+        } else if let Some(stocks) = counter.tree().try_lock() {
+            count_below(level, &stocks, COUNTED_MAX, path)
+        } else {
+            count_later(level);
+            None
+        };
+        if let Some(Live { least, about }) = counted {
+            level.live_peak.record(least);
+            let step = step_of(about);
+            let known = step_of(level.live_peak.now());
+            if step > known.max(level.peak_step.load(Ordering::Relaxed)) {
+                unclear.push((level, step));
+            }
+        }
     }
+    let Some(&(top, _)) = unclear.last() else {
+        return;
+    };
+    let Some(stocks) = counter.tree().try_lock() else {
+        return unclear.iter().for_each(|&(level, _)| count_later(level));
+    };
+    // The others are below the last one: one barrier serves all.
+    note_anew(top, &stocks);
+    for (level, step) in unclear {
+        level.peak_step.store(step, Ordering::Relaxed);
+        if let Some(Live { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
+            level.live_peak.record(least);
+        }
+    }
+}
+
+/// Another thread has the tree's lock: the next slow path here counts.
+fn count_later(level: &Counter) {
+    level.limits.count_is_due.store(true, Ordering::Relaxed);
+}
+
+/// The number of steps up to so many units: 16 for each time that they double, of equal size. So a
+/// step is a sixteenth of the units at most.
+fn step_of(units: u64) -> u16 {
+    let doublings = units.max(1).ilog2();
+    // The four bits below the highest one.
+    let within = if doublings < 4 {
+        units << (4 - doublings)
+    } else {
+        units >> (doublings - 4)
+    } & 15;
+    (doublings * 16) as u16 + within as u16
 }
 
 /// [`count`] for all stocks below the level, where there are no more than so many slots, and no
 /// central stock.
-fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<u64> {
+fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<Live> {
     let open = level.limits.open.load(Ordering::Relaxed).stocks();
     if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
         return None;
@@ -367,9 +421,17 @@ fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) ->
     count(level, &counters, most, path)
 }
 
-/// Live units that the level had at one moment, at least, where only these counters below it have
-/// open stocks. `None`: a stock or credit moved in a way that the count does not see.
-fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<u64> {
+/// Live units of a level, as a count has found them.
+struct Live {
+    /// The level had so many at one moment, at least.
+    least: u64,
+    /// What it has had if no thread frees just now.
+    about: u64,
+}
+
+/// Live units that the level had, where only these counters below it have open stocks. `None`: a
+/// stock or credit moved in a way that the count does not see.
+fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<Live> {
     let tree = level.tree();
     let own = path.block();
     let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
@@ -398,7 +460,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
         }
     }
     let usage = level.usage();
-    let mut credit: u64 = 0;
+    let (mut credit, mut shown): (u64, u64) = (0, 0);
     // Both readings are in the order of the places.
     let mut earlier = first.into_iter().peekable();
     for block in tree.registry.listed() {
@@ -416,8 +478,10 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
                 .next_if(|seen| seen.place == place)
                 .filter(|seen| seen.over.is_some() && seen.over == block.transit.seen_over())
                 .and_then(|seen| slot.credit_since(seen.filled));
+            let available = slot.available();
+            shown += available;
             credit += if is_own {
-                slot.available()
+                available
             } else {
                 since.unwrap_or(2 * counter.open_batch())
             };
@@ -426,7 +490,10 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     let stands = level.limits.open.load(Ordering::Relaxed) == open
         && seen_still() == Some(still)
         && earlier.next().is_none();
-    stands.then(|| usage.saturating_sub(credit))
+    stands.then(|| Live {
+        least: usage.saturating_sub(credit),
+        about: usage.saturating_sub(shown),
+    })
 }
 
 /// A slot in the first reading of a count.
@@ -442,20 +509,51 @@ struct SeenSlot {
 fn note_anew(level: &Counter, stocks: &Stocks) {
     let tree = level.tree();
     let noting = tree.noting.begin();
-    let counters = stocks
-        .all_open()
-        .filter(|counter| counter.is_within(level))
-        // A mover alone needs what its slot has noted.
-        .filter(|counter| counter.limits.mover.load(Ordering::Relaxed) == MOVERS);
-    for counter in counters {
-        let blocks = tree.registry.listed();
-        blocks
-            .filter_map(|block| block.slot(counter.index))
-            .for_each(Slot::begin_again);
+    for counter in stocks.all_open().filter(|counter| counter.is_within(level)) {
+        let mover = counter.limits.mover.load(Ordering::Relaxed);
+        if mover == MOVERS {
+            let blocks = tree.registry.listed();
+            for slot in blocks.filter_map(|block| block.slot(counter.index)) {
+                slot.begin_again(slot.noted_so_far());
+            }
+        } else if mover == mover_of(counter.index) {
+            note_anew_alone(counter, mover);
+        }
     }
     if tree.barrier.heavy().is_err() {
         // Slots look as if they had noted anew and may not have: no count goes by them any more.
         std::mem::forget(noting);
+    }
+}
+
+/// [`note_anew`] for the slot of a thread that moves the counter's units alone: what it has noted so
+/// far is recorded first, at each level that it moves alone. In a slow path the thread does that.
+fn note_anew_alone(counter: &Counter, me: u32) {
+    let Some(block) = block_of(counter.tree(), counter.index) else {
+        return;
+    };
+    let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
+    let (Some(slot), Some(over)) = (slot, block.transit.seen_over()) else {
+        return;
+    };
+    let noted = slot.noted_so_far();
+    let levels = || {
+        let is_mine = |level: &&Counter| level.limits.mover.load(Ordering::Relaxed) == me;
+        counter.path_to_root().filter(is_mine)
+    };
+    for level in levels() {
+        match look_at_mover(level, me) {
+            Some(Alone { most, stands: true }) => level.live_peak.record(most),
+            Some(_) => return,
+            None => {}
+        }
+    }
+    if slot.begin_again(noted) && block.transit.seen_over() != Some(over) {
+        // The thread has been in a slow path meanwhile, and what it has noted since may have been
+        // the same number.
+        for level in levels() {
+            level.limits.mover.store(MOVERS, Ordering::Relaxed);
+        }
     }
 }
 
@@ -495,7 +593,9 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     let now = if level.may_have_credit_below() {
         note_anew(level, &stocks);
         let count = || count_below(level, &stocks, usize::MAX, path);
-        (0..COUNTS_MAX).find_map(|_| count()).unwrap_or(0)
+        (0..COUNTS_MAX)
+            .find_map(|_| count())
+            .map_or(0, |live| live.least)
     } else {
         level.without_bound(level.usage())
     };
@@ -512,6 +612,8 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
 /// those of one moment of the call, at least.
 pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
     let LiveBounds { now, .. } = read_in(level, path);
+    // What the window starts from is less than what other windows know.
+    level.peak_step.store(0, Ordering::Relaxed);
     let me = level.limits.mover.load(Ordering::Relaxed);
     if index_of(me).is_none() {
         return now;

@@ -95,7 +95,8 @@ pub(crate) fn recycle(tree: &Tree, group: &'static Object) -> Option<Incarnation
         counter.state().end();
     }
     if !group.state().is_spent() {
-        objects::put(cache_of(&tree.pool), group.number);
+        let is_root = incarnation.as_ref().is_some_and(|own| own.parent.is_none());
+        objects::put(tree.pool_of(is_root), group.number);
     }
     incarnation
 }

@@ -28,8 +28,8 @@ use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{
-    AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU32 as StatU32,
-    AtomicU64 as StatU64,
+    AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU16 as StatU16,
+    AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
 use crate::sync::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
@@ -96,6 +96,9 @@ pub(crate) struct Object {
     /// A charge above the counter's batch has missed since the stock opened, or since the last visit:
     /// see `width`.
     pub(crate) asked_wide: AtomicBool,
+    /// The step of live units at which a thread last had all slots below note their credit: see
+    /// `live_peak`.
+    pub(crate) peak_step: StatU16,
     /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0:
     /// none.
     pub(crate) pressure_from: StatU32,
@@ -323,6 +326,7 @@ impl Object {
             swept: AtomicU32::new(0),
             kept: AtomicBool::new(false),
             asked_wide: AtomicBool::new(false),
+            peak_step: StatU16::new(0),
             pressure_from: StatU32::new(0),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
@@ -372,8 +376,8 @@ impl Object {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             pressure_from, width, asked_wide,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has
-            // to.
-            swept: _,
+            // to. The other one is a hint.
+            swept: _, peak_step: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
         } = self;
@@ -413,6 +417,7 @@ impl Object {
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Object {
             usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from, asked_wide,
+            peak_step,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -447,6 +452,7 @@ impl Object {
         live_peak.forget();
         mover.store(NO_MOVER, Ordering::Relaxed);
         count_is_due.store(false, Ordering::Relaxed);
+        peak_step.store(0, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
         protected.iter().for_each(Protected::reset);

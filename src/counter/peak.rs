@@ -42,6 +42,11 @@ impl LivePeak {
         }
     }
 
+    /// Live units that are known since a window was last reset.
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// No thread uses the counter, and no reader has a window on it.
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);

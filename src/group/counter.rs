@@ -11,8 +11,10 @@ use crate::hierarchy::group_tree;
 /// [`Event::Max`](crate::Event::Max) at the counter that was full
 /// ([`GroupCounter::events`](crate::GroupCounter::events)).
 ///
-/// Counters are declared before the runtime is built, because each group has all of them in one
-/// object. [`Group::counter_key`](crate::Group::counter_key) finds one by its name.
+/// Counters are declared at the builder, because each group has all of them in one object; or, in
+/// [places](crate::RuntimeBuilder::counter_places) that the root has for them, with
+/// [`Runtime::declare_counter`](crate::Runtime::declare_counter) until the first group below the
+/// root is created. [`Group::counter_key`](crate::Group::counter_key) finds one by its name.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
 /// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that
@@ -55,9 +57,7 @@ impl CounterKey {
     /// Returns the name of that counter of a group.
     pub(super) fn of_counter(counter: &object::Counter) -> CounterKey {
         let number = counter.number_in_group();
-        let declared = number
-            .checked_sub(1)
-            .and_then(|at| group_tree::of(counter).further.get(at));
+        let declared = group_tree::of(counter).further.get(number);
         CounterKey::new(number, declared.map_or(0, |further| further.builder))
     }
 }

@@ -57,7 +57,7 @@ impl Group {
     }
 
     /// Returns the key of the counter of that name, for code that has not declared it: `memory`, or
-    /// a name that the builder was given. `None` where this runtime has no such counter. It
+    /// a name that was declared. `None` where this runtime has no such counter. It
     /// compares the names one by one; keep the key.
     ///
     /// ```
@@ -78,7 +78,7 @@ impl Group {
     }
 
     /// Returns the counters of this group beside memory, tiers among them, in the order in which
-    /// the builder declared them.
+    /// they were declared.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -90,7 +90,8 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counters(&self) -> impl Iterator<Item = GroupCounter> {
-        let further = self.first().group().skip(1);
+        let declared = group_tree::of(self.first()).further.count();
+        let further = self.first().group().skip(1).take(declared);
         further.map(|counter| GroupCounter::new(counter, self.clone()))
     }
 

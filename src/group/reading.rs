@@ -343,10 +343,10 @@ impl Group {
     /// threads: exactly, or by two bounds.
     ///
     /// It is exact while one thread charges the group and it has no children that are charged, or
-    /// one child and no charges of its own. Else it lies within the credit that threads had at the
-    /// moment of [`peak`](Self::peak): see [`PageCounter::peak_live`](crate::PageCounter::peak_live),
-    /// which also has the cost. [`memory`](Self::memory) opens a
-    /// [window](crate::PageCounter::peak_live_window).
+    /// one child and no charges of its own. Else its bounds lie within the credit that threads had
+    /// at the moment of [`peak`](Self::peak), and a sixteenth where threads free while another one
+    /// grows: see [`PageCounter::peak_live`](crate::PageCounter::peak_live), which also has the
+    /// cost. [`memory`](Self::memory) opens a [window](crate::PageCounter::peak_live_window).
     ///
     /// ```
     /// # use memcg::Runtime;

@@ -12,7 +12,7 @@ use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
 use crate::counter::{ledger, object};
-use crate::hierarchy::group_tree::CounterDecl;
+use crate::hierarchy::declared_counters::{CounterDecl, DeclaredCounters};
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, importance, limits, stats};
 use crate::pressure::{line, pressure_levels};
@@ -285,7 +285,7 @@ impl SnapshotRow {
     #[inline]
     fn read(
         visited: Visited<'_>,
-        further: &[CounterDecl],
+        further: &DeclaredCounters,
         now: Instant,
         ledger: Ledger,
         stats: BTreeMap<String, i64>,

@@ -11,11 +11,12 @@
 
 use std::cell::UnsafeCell;
 
-use crate::counter::make::{cache_of, is_made, made, new_counter};
+use crate::counter::make::{is_made, made, new_counter};
 use crate::counter::object::Object;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, KeptHeader, Links, PlaceInGroup};
-use crate::hierarchy::group_tree::{self, CounterDecl, GroupTree};
+use crate::hierarchy::declared_counters::DeclaredCounters;
+use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
@@ -110,7 +111,7 @@ pub(crate) fn of(counter: &Counter) -> &GroupObject {
 #[derive(Clone, Copy)]
 pub(crate) struct FurtherCounters<'a> {
     group: &'a Counter,
-    declared: &'a [CounterDecl],
+    declared: &'a DeclaredCounters,
 }
 
 #[inline(always)]
@@ -126,11 +127,11 @@ impl FurtherCounters<'_> {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn header(self, number: usize, builder: u64) -> Option<KeptHeader> {
-        let declared = self.declared.get(number.checked_sub(1)?)?;
-        if declared.builder != builder {
+        if !self.declared.is_of(number, builder) {
             return None;
         }
-        // SAFETY: the tree has so many counters. `take` has made each before it showed the object to
+        // SAFETY: the group has so many counters: the root has a place for each, and a group below
+        // is created after the last one was declared. `take` has made each before it showed the object to
         // a thread, and objects are never freed; the pointer is that of the whole object. The
         // counters of a group are kept together.
         Some(unsafe {
@@ -191,13 +192,22 @@ fn places_at(counters: usize) -> usize {
     }
 }
 
-/// A clean group object that no other thread has.
+/// A clean group object that no other thread has: of the root, or of a group below it.
 #[allow(unsafe_code)]
-pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, NoMemory> {
-    let object = objects::take(cache_of(&tree.pool))?;
+pub(crate) fn take(
+    tree: &Tree,
+    groups: &GroupTree,
+    is_root: bool,
+) -> Result<&'static Object, NoMemory> {
+    let cache = tree.pool_of(is_root);
+    let object = objects::take(cache)?;
     let first = object.first::<GroupObject>();
     let number = object.number;
-    let counters = groups.counters();
+    let counters = if is_root {
+        groups.counters_of_root()
+    } else {
+        groups.counters_below()
+    };
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that
         // no other thread has.
@@ -231,7 +241,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, N
                 }),
                 Err(refused) => {
                     // The next thread that takes the object initialises the rest.
-                    objects::put(cache_of(&tree.pool), number);
+                    objects::put(cache, number);
                     return Err(refused);
                 }
             }
@@ -304,7 +314,9 @@ impl GroupObject {
         // SAFETY: `group_cache` asked for an object with so many places behind its counters, and
         // `take` initialised them; the pointer is that of the whole object.
         unsafe {
-            let places = memory.head().byte_add(places_at(groups.counters()));
+            let places = memory
+                .head()
+                .byte_add(places_at(groups.counters_of(memory)));
             std::slice::from_raw_parts(places.cast(), places_for(groups.stats.nodes))
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::counter::handle::Stale;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
+use crate::hierarchy::declared_counters::{CounterDecl, DeclaredCounters};
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
 use crate::stat::Unit;
@@ -26,7 +27,7 @@ use crate::sync::{CachePadded, Ordering, Shared};
 pub(crate) struct GroupTree {
     pub(crate) made: Instant,
     pub(crate) settings: GroupSettings,
-    pub(crate) further: Box<[CounterDecl]>,
+    pub(crate) further: DeclaredCounters,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each
     /// life of a group writes it, and each reads the fields beside it.
     pub(crate) groups: CachePadded<AtomicU32>,
@@ -109,18 +110,9 @@ impl GroupSettings {
 /// A builder's configuration of a tree of groups.
 pub(crate) struct GroupConfig {
     pub(crate) settings: GroupSettings,
-    pub(crate) further: Box<[CounterDecl]>,
+    pub(crate) further: DeclaredCounters,
     pub(crate) stats: Coordinator,
     pub(crate) numa: Numa,
-}
-
-/// A counter that every group has beside memory.
-#[derive(Clone, Debug)]
-pub(crate) struct CounterDecl {
-    pub(crate) name: Box<str>,
-    /// The builder that declared it.
-    pub(crate) builder: u64,
-    pub(crate) unit: Unit,
 }
 
 impl GroupTree {
@@ -164,9 +156,23 @@ impl GroupTree {
         }
     }
 
-    /// The counters of each object.
-    pub(crate) fn counters(&self) -> usize {
-        1 + self.further.len()
+    /// The counters of the root.
+    pub(crate) fn counters_of_root(&self) -> usize {
+        1 + self.further.count_at_root()
+    }
+
+    /// The counters of each group below the root.
+    pub(crate) fn counters_below(&self) -> usize {
+        1 + self.further.count()
+    }
+
+    /// The counters of that group.
+    pub(crate) fn counters_of(&self, group: &Counter) -> usize {
+        if group.parent().is_none() {
+            self.counters_of_root()
+        } else {
+            self.counters_below()
+        }
     }
 }
 
@@ -211,16 +217,19 @@ pub(crate) fn unit(counter: &Counter) -> Unit {
 }
 
 fn further(counter: &Counter) -> Option<&CounterDecl> {
-    of(counter)
-        .further
-        .get(counter.number_in_group().checked_sub(1)?)
+    of(counter).further.get(counter.number_in_group())
 }
 
 /// The caches of a tree's objects; that of groups first.
 pub(crate) fn caches(tree: &Tree) -> impl Iterator<Item = &Cache> {
     let groups = shared(tree);
-    [&tree.pool, &groups.events]
-        .into_iter()
-        .map(|cache| &**cache)
-        .chain(groups.stats.caches())
+    [
+        Some(&tree.pool),
+        tree.pool_below.get(),
+        Some(&groups.events),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|cache| &**cache)
+    .chain(groups.stats.caches())
 }

@@ -1,5 +1,6 @@
 //! Groups as a tree: names, limits by name, events, statistics of each.
 
+pub(crate) mod declared_counters;
 pub(crate) mod events;
 pub(crate) mod group_object;
 pub(crate) mod group_tree;

@@ -49,14 +49,14 @@ pub(crate) fn root_group(
 ) -> Result<Handle, NoMemory> {
     let align = groups.settings.pool_align;
     let groups = GroupTree::new(groups);
-    let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
+    let pool = group_object::group_cache(groups.counters_of_root(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
     let inits = configs.iter().enumerate().map(|(number, config)| Init {
         covers: covers && number == 0,
         ..Init::root(tree, config)
     });
-    let group = start_group(tree, groups, Name::NONE, inits)?;
+    let group = start_group(tree, groups, true, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group
         .group()
@@ -97,7 +97,9 @@ pub(crate) fn create(
         init.covers |= settings.covers && above.is_memory();
         init
     };
-    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
+    end_declarations(tree, groups);
+    let inits = parent.group().map(init);
+    let group = start_group(tree, groups, false, Name::new(name)?, inits)?;
     if settings.has_pressure {
         events::make_all(&group);
     }
@@ -215,14 +217,26 @@ fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
     }
 }
 
+/// Counters were declared until here. Groups have those, where the root has places for more.
+fn end_declarations(tree: &Tree, groups: &GroupTree) {
+    if tree.pool_below.get().is_none()
+        && let Some(further) = groups.further.end()
+    {
+        let align = groups.settings.pool_align;
+        let cache = || group_object::group_cache(1 + further, groups.stats.nodes, align);
+        tree.pool_below.get_or_init(cache);
+    }
+}
+
 /// Start an incarnation of each counter of a group.
 fn start_group(
     tree: &Tree,
     groups: &GroupTree,
+    is_root: bool,
     name: Name,
     inits: impl Iterator<Item = Init>,
 ) -> Result<Handle, NoMemory> {
-    let group = group_object::take(tree, groups)?;
+    let group = group_object::take(tree, groups, is_root)?;
     for (counter, init) in group.objects().zip(inits) {
         join::start(tree, counter, init);
     }

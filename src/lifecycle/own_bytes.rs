@@ -73,18 +73,24 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
 
 fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let shared = group_tree::shared(tree);
-    let counters = shared.counters() as u64;
-    let headers = (groups + tree.pool.free()) * counters * size_of::<Header>() as u64;
+    let headers = |counters: usize, groups: u64| (counters * size_of::<Header>()) as u64 * groups;
+    let objects = match tree.pool_below.get() {
+        Some(below) => {
+            let below_root = groups.saturating_sub(1);
+            headers(shared.counters_of_root(), 1 + tree.pool.free())
+                + headers(shared.counters_below(), below_root + below.free())
+                + tree.pool.bytes(1)
+                + below.bytes(below_root)
+        }
+        None => {
+            headers(shared.counters_of_root(), groups + tree.pool.free()) + tree.pool.bytes(groups)
+        }
+    };
     let events = shared
         .events
         .bytes(shared.event_counts.load(Ordering::Relaxed));
     let names = shared.name_bytes.load(Ordering::Relaxed);
-    tree.pool.bytes(groups)
-        + central_word::bytes()
-        + headers
-        + events
-        + shared.stats.published_bytes()
-        + names
+    objects + central_word::bytes() + events + shared.stats.published_bytes() + names
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

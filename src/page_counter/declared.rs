@@ -12,6 +12,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Object;
 use crate::counter::retire;
 use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::declared_counters::DeclaredCounters;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
 use crate::lifecycle::create::{self, NewGroup, NotCreated};
@@ -47,7 +48,7 @@ impl Extension for Declarations {
         let numa = Numa::new(topology, None, Box::default());
         let groups = GroupConfig {
             settings,
-            further: Box::default(),
+            further: DeclaredCounters::new(Vec::new(), 0),
             stats,
             numa,
         };

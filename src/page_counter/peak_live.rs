@@ -14,7 +14,10 @@ use crate::sync::stat_atomic::AtomicU64;
 /// held, without the credit of threads.
 ///
 /// It is exact while one thread charges and uncharges, through one group or counter. Else it lies
-/// between the two figures. `Display` prints what is known: `327680`, or `327680 to 409600`.
+/// between the two figures. They are as far apart as the credit that threads had at the highest
+/// usage, which is at most [two batches for each](crate::PageCounter::stocked_bound), and a
+/// sixteenth of the peak where threads free beside the one that grows. `Display` prints what is
+/// known: `327680`, or `327680 to 409600`.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -76,9 +79,15 @@ impl<K> PageCounter<K> {
     /// It is exact while one thread, through one counter, does all that is done below this one.
     /// From the first slow path of another thread or through another counter on, until the counter
     /// is released, its bounds are [`peak`](Self::peak), and the most live units that were counted:
-    /// at the end of each slow path that leaves a new peak of usage, and in this call. Such a count
-    /// takes credit that may have moved meanwhile as the capacity of its slot, and where it would
-    /// visit more than 64 slots, the published bound as the credit.
+    /// at the end of each slow path that leaves a new peak of usage, and in this call. A count knows
+    /// the credit of each thread, or takes the capacity of its slot, two batches, where the thread
+    /// may have freed meanwhile. To know, it takes a barrier: each call does, and a slow path where
+    /// that may raise the figure by a step, at most 16 times until it has doubled. Where a slow path
+    /// would visit more than 64 slots, it takes the published bound as the credit.
+    ///
+    /// So the bounds lie within the credit at the highest usage, and a sixteenth where threads free
+    /// while another grows. A runtime with a batch of 0 keeps no credit, and so knows the peak of
+    /// several threads exactly; each charge walks there.
     ///
     /// The call takes the tree's lock where credit lies below, and then visits each slot there.
     /// Where there are several movers it also takes a barrier of the system, some microseconds.

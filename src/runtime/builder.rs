@@ -7,7 +7,8 @@ use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::slow_path::SlowPath;
 use crate::group::{CounterKey, Group, LimitError, Limits};
-use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
+use crate::hierarchy::declared_counters::{CounterDecl, DeclaredCounters, is_bad_name};
+use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::lifecycle::create;
 use crate::numa::config::{Numa, NumaConfig};
 use crate::numa::{NodeId, Topology, TopologyError};
@@ -44,6 +45,8 @@ pub struct RuntimeBuilder {
     config: CounterConfig,
     settings: GroupSettings,
     pub(super) counters: Vec<CounterDecl>,
+    /// Of the root, for counters that are declared later.
+    counter_places: usize,
     pub(super) items: Arc<Items>,
     stat_batch: u64,
     pub(super) numa: NumaConfig,
@@ -93,7 +96,7 @@ pub enum BuildError {
     StatBatchTooLarge(u64),
     /// There are too many counters for one group.
     TooManyCounters {
-        /// Counters declared, and that of memory.
+        /// Counters declared, places for more, and that of memory.
         counters: usize,
         /// The most.
         most: usize,
@@ -186,6 +189,7 @@ impl RuntimeBuilder {
             config: CounterConfig::bytes(),
             settings: GroupSettings::DEFAULT,
             counters: Vec::new(),
+            counter_places: 0,
             items: Arc::default(),
             stat_batch: STAT_BATCH,
             numa: NumaConfig::default(),
@@ -347,6 +351,30 @@ impl RuntimeBuilder {
         CounterKey::new(self.counters.len(), builder)
     }
 
+    /// Sets for how many further counters the root has places: so many can be declared after the
+    /// runtime is built, until its first group is created, with
+    /// [`Runtime::declare_counter`](crate::Runtime::declare_counter). None by default. For a service
+    /// whose parts come with counters of their own, which it does not know as it builds the runtime.
+    ///
+    /// A place takes half a kilobyte of the root alone. A group has the counters that are declared
+    /// by then.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime, Unit};
+    ///
+    /// let runtime = Runtime::builder().counter_places(16).build()?;
+    /// let vectors = runtime.declare_counter("vectors", Unit::Bytes)?;
+    /// runtime.root().counter(vectors)?.set_max(2 << 30)?;
+    /// let tenant = runtime.root().create("t7", Limits::new())?;
+    /// let _held = tenant.try_charge_set(&[(memcg::CounterKey::MEMORY, 4_096), (vectors, 4_096)])?;
+    /// assert_eq!(tenant.counter(vectors)?.live(), 4_096);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn counter_places(mut self, places: usize) -> Self {
+        self.counter_places = places;
+        self
+    }
+
     /// Declares an item of the statistics that every group has. [`StatKey`] has the items that are
     /// built in.
     ///
@@ -484,10 +512,11 @@ impl RuntimeBuilder {
             max,
             ..self.config.clone()
         };
-        let further = self.counters.iter().map(|_| CounterConfig {
+        let further = CounterConfig {
             budget: None,
             ..self.config.clone()
-        });
+        };
+        let further = vec![further; self.counters.len() + self.counter_places];
         let configs: Vec<_> = std::iter::once(memory).chain(further).collect();
         let numa = Numa::new(topology, self.numa.node_of, self.numa.tiers.into());
         let root = {
@@ -501,7 +530,7 @@ impl RuntimeBuilder {
             );
             let groups = GroupConfig {
                 settings: self.settings,
-                further: self.counters.into(),
+                further: DeclaredCounters::new(self.counters, self.counter_places),
                 stats,
                 numa,
             };
@@ -553,14 +582,12 @@ impl RuntimeBuilder {
 
     fn check_counters(&self) -> Result<(), BuildError> {
         for (before, CounterDecl { name, .. }) in self.counters.iter().enumerate() {
-            let taken = self.counters[..before]
-                .iter()
-                .any(|other| other.name == *name);
-            if taken || name.is_empty() || **name == *"memory" {
+            let earlier = self.counters[..before].iter().map(|other| &*other.name);
+            if is_bad_name(name, earlier) {
                 return Err(BuildError::CounterName(name.to_string()));
             }
         }
-        let counters = 1 + self.counters.len();
+        let counters = (1 + self.counters.len()).saturating_add(self.counter_places);
         if counters > COUNTERS_MAX {
             return Err(BuildError::TooManyCounters {
                 counters,

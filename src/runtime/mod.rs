@@ -1,10 +1,12 @@
 //! `Runtime`: the owner of a tree of groups.
 
 mod builder;
+mod declare;
 mod flusher;
 mod nodes;
 
 pub use builder::{BuildError, RuntimeBuilder};
+pub use declare::DeclareError;
 
 use std::time::Duration;
 

@@ -266,7 +266,7 @@ impl fmt::Debug for StatKey {
     }
 }
 
-fn next_builder() -> u64 {
+pub(crate) fn next_builder() -> u64 {
     static BUILDERS: AtomicU64 = AtomicU64::new(1);
     BUILDERS.fetch_add(1, Ordering::Relaxed)
 }

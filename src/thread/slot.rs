@@ -315,15 +315,22 @@ impl Slot {
         self.least.store(NOTHING_NOTED, Ordering::Relaxed);
     }
 
+    /// What the owner has noted, for [`begin_again`](Self::begin_again).
+    pub(crate) fn noted_so_far(&self) -> u64 {
+        self.least.load(Ordering::Relaxed)
+    }
+
     /// Has the next put note what it finds, for [`credit_since`](Self::credit_since) alone. Not by
     /// the owner, and it holds after a heavy barrier: a put that has compared before has raised
-    /// `filled` by then, unless its thread was stopped between the two.
-    pub(crate) fn begin_again(&self) {
-        let noted = self.least.load(Ordering::Relaxed);
+    /// `filled` by then, unless its thread was stopped between the two. Returns whether it has
+    /// forgotten a note of the owner: nothing where the owner has noted less than `noted` meanwhile.
+    pub(crate) fn begin_again(&self, noted: u64) -> bool {
         // An exchange: what the owner notes meanwhile stays.
-        let _ =
-            self.least
-                .compare_exchange(noted, NOTHING_NOTED, Ordering::Relaxed, Ordering::Relaxed);
+        noted != NOTHING_NOTED
+            && self
+                .least
+                .compare_exchange(noted, NOTHING_NOTED, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// The credit that the slot had at each moment since `filled` was read from it, where the owner

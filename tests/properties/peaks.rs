@@ -186,6 +186,142 @@ fn threads_that_meet_leave_bounds_around_the_peak() {
     }
 }
 
+/// What the threads but the first do from half of their bytes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Others {
+    /// They grow to the peak, as the first one does.
+    Grow,
+    /// They free and charge, and hold no more. So a count of the first one finds that they have
+    /// freed since their last walk.
+    Churn,
+}
+
+/// Threads take turns, so that the test knows what is live after each step, and the credit beside
+/// the highest usage. Before they grow, all have charged and freed 400 KiB. `own`: each in a group of
+/// its own below the tenant.
+fn peak_in_turns(threads: u64, each: u64, step: u64, others: Others, own: bool) {
+    let what = format!("{threads} threads, {each} KiB by {step}, others {others:?}, own {own}");
+    let runtime = Runtime::builder().build().unwrap();
+    let tenant = group(&runtime, "tenant");
+    let group_of = |thread| match own {
+        true => tenant
+            .create(format!("q{thread}").as_str(), Limits::new())
+            .unwrap(),
+        false => tenant.clone(),
+    };
+    let groups: Vec<Group> = (0..threads).map(group_of).collect();
+    let meet = Barrier::new(threads as usize);
+    let [live, most_live, most_usage, credit_then] = [const { AtomicU64::new(0) }; 4];
+    // One thread at a time.
+    let note_charged = |bytes: u64| {
+        let now = live.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        most_live.fetch_max(now, Ordering::Relaxed);
+        let usage = tenant.usage();
+        if usage > most_usage.fetch_max(usage, Ordering::Relaxed) {
+            credit_then.store(usage - now, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        for (thread, group) in (0..threads).zip(&groups) {
+            let (meet, live, note_charged) = (&meet, &live, &note_charged);
+            scope.spawn(move || {
+                let charge = |many: u64| {
+                    let charge = group.charge(kib(many)).unwrap();
+                    note_charged(charge.bytes());
+                    charge
+                };
+                let free = |charge: Charge| {
+                    live.fetch_sub(charge.bytes(), Ordering::Relaxed);
+                    drop(charge);
+                };
+                let in_turn = |act: &mut dyn FnMut()| {
+                    for turn in 0..threads {
+                        meet.wait();
+                        if turn == thread {
+                            act();
+                        }
+                    }
+                    meet.wait();
+                };
+                in_turn(&mut || (0..100).for_each(|_| free(charge(4))));
+                let mut held = Vec::new();
+                for number in 0..each / step {
+                    in_turn(&mut || {
+                        if others == Others::Churn && thread > 0 && number > each / step / 2 {
+                            free(held.remove(0));
+                        }
+                        held.push(charge(step));
+                    });
+                }
+                in_turn(&mut || held.drain(..).for_each(free));
+            });
+        }
+    });
+    let (held, most_usage) = (most_live.into_inner(), most_usage.into_inner());
+    let credit = credit_then.into_inner();
+    for group in [&tenant, &runtime.root()] {
+        let (min, max) = bounds(group);
+        assert!(
+            min <= held && held <= max && max == most_usage,
+            "{what}: {min} to {max}, held {held}, usage {most_usage}"
+        );
+        let step = if others == Others::Churn { max / 16 } else { 0 };
+        assert!(
+            max - min <= credit + step,
+            "{what}: {min} to {max}, credit {credit} beside the peak of usage"
+        );
+    }
+}
+
+/// The two bounds lie within the credit beside the highest usage, and where threads had freed since
+/// their last walk, within that and a sixteenth.
+#[test]
+fn bounds_lie_within_the_credit_at_the_peak() {
+    for others in [Others::Grow, Others::Churn] {
+        for own in [false, true] {
+            peak_in_turns(4, 100, 10, others, own);
+            peak_in_turns(4, 1_000, 25, others, own);
+            peak_in_turns(2, 3_000, 10, others, own);
+        }
+    }
+}
+
+/// Without a stock each charge is a walk, and a peak is exact whoever charges.
+#[test]
+fn a_group_without_a_stock_knows_its_peak_exactly() {
+    let runtime = Runtime::builder().batch(0).build().unwrap();
+    let tenant = group(&runtime, "tenant");
+    let groups = ["a", "b"].map(|name| tenant.create(name, Limits::new()).unwrap());
+    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    let meet = Barrier::new(3);
+    thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (groups, meet) = (&groups, &meet);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let group = &groups[(round + thread) as usize % 2];
+                    let first = group.charge(kib(thread + round % 5 + 1)).unwrap();
+                    drop((group.charge(kib(3)).unwrap(), first));
+                }
+                meet.wait();
+                let held = groups
+                    .each_ref()
+                    .map(|group| group.charge(kib(50)).unwrap());
+                meet.wait();
+                drop(held);
+            });
+        }
+    });
+    for (group, held) in [
+        (&tenant, 300 * KIB),
+        (&groups[0], 150 * KIB),
+        (&groups[1], 150 * KIB),
+        (&runtime.root(), 300 * KIB),
+    ] {
+        assert_eq!(bounds(group), (held, held), "{}", group.path());
+    }
+}
+
 /// Each window has the peak since its own reset.
 #[test]
 fn windows_are_independent() {

@@ -6,6 +6,7 @@
 //! policies at all.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -38,6 +39,8 @@ pub(crate) struct Tree {
     policies: Option<Box<dyn Policies>>,
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
+    /// Those of all groups but the root, where they have fewer counters.
+    pub(crate) pool_below: OnceLock<Shared<Cache>>,
     pub(crate) counts: TreeCounts,
     /// The word that a checkpoint and a charge that has missed load.
     pub(crate) alerts: CachePadded<Alerts>,
@@ -115,6 +118,7 @@ impl Tree {
             config,
             policies,
             pool,
+            pool_below: OnceLock::new(),
             counts: TreeCounts::default(),
             alerts: CachePadded::default(),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
@@ -126,6 +130,12 @@ impl Tree {
             moving: Moves::default(),
             noting: Moves::default(),
         })
+    }
+
+    /// The pool of the root's object, or of those below it.
+    pub(crate) fn pool_of(&self, is_root: bool) -> &Cache {
+        let below = self.pool_below.get().filter(|_| !is_root);
+        below.unwrap_or(&self.pool)
     }
 
     /// None for bare counters.

@@ -17,6 +17,7 @@
 
 mod at_once;
 mod counters;
+mod declared_later;
 mod dying;
 mod first_use;
 mod limits;
