@@ -33,9 +33,14 @@ use crate::sync::Ordering;
 /// there is followed by a walk that is refused there and has taken levels below.
 pub(crate) const LOOKS: u32 = 4_096;
 
-/// A level of the counter's path has refused lately.
+/// A level of the counter's path has refused lately. In most trees none has, which one load tells.
 #[inline(always)]
 pub(crate) fn is_due(counter: &Counter) -> bool {
+    counter.tree().refusing.load(Ordering::Relaxed) > 0 && is_path_marked(counter)
+}
+
+#[inline(always)]
+fn is_path_marked(counter: &Counter) -> bool {
     let mut level = counter;
     loop {
         if level.limits.refuses.load(Ordering::Relaxed) {
@@ -83,8 +88,11 @@ pub(crate) fn mark(level: &Counter) {
     if level.usage.looks_left.load(Ordering::Relaxed) != LOOKS {
         level.usage.looks_left.store(LOOKS, Ordering::Relaxed);
     }
-    if !level.limits.refuses.load(Ordering::Relaxed) {
-        level.limits.refuses.store(true, Ordering::Relaxed);
+    // The exchange counts each mark once.
+    if !level.limits.refuses.load(Ordering::Relaxed)
+        && !level.limits.refuses.swap(true, Ordering::Relaxed)
+    {
+        level.tree().refusing.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -96,7 +104,7 @@ fn found_room(level: &Counter) {
         .looks_left
         .store(left.saturating_sub(1), Ordering::Relaxed);
     if left <= 1 {
-        level.limits.refuses.store(false, Ordering::Relaxed);
+        level.tree().take_refusal_mark(&level.limits.refuses);
     }
 }
 
@@ -202,5 +210,7 @@ mod tests {
             short.charge(1).unwrap_err();
             assert!(is_due(short.counter()));
         }
+        let refusing = &root.counter().tree().refusing;
+        assert_eq!(refusing.load(Ordering::Relaxed), 0, "both are gone");
     }
 }

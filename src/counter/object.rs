@@ -443,7 +443,7 @@ impl Object {
         for word in [units, raw_shared] {
             word.store(0, Ordering::Relaxed);
         }
-        for mark in [tight, refuses, poisoned, kept, stuck, asked_wide] {
+        for mark in [tight, poisoned, kept, stuck, asked_wide] {
             mark.store(false, Ordering::Relaxed);
         }
         soft.store(u64::MAX, Ordering::Relaxed);
@@ -460,7 +460,11 @@ impl Object {
         children.reset();
         self.central().into_iter().for_each(CentralWord::end_wait);
         // SAFETY: see `Sync`.
-        unsafe { incarnation.replace(None) }
+        let ended = unsafe { incarnation.replace(None) };
+        if let Some(ended) = &ended {
+            ended.tree.get().take_refusal_mark(refuses);
+        }
+        ended
     }
 
     #[inline]

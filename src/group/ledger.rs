@@ -153,15 +153,15 @@ impl Group {
 
     /// Adds the ledger to an exact read. Where no allocator charges groups there is none. Inside
     /// another slow path the thread may hold the locks that it takes.
-    pub(super) fn with_ledger(&self, stats: Stats) -> Stats {
+    pub(super) fn add_ledger(&self, stats: &mut Stats) {
         if !ledger::any() || slow_path::is_running() {
-            return stats;
+            return;
         }
         let subtree = self.ledger();
         let local = self.ledger_alone();
         let items = subtree.items().zip(local.items());
         let items = items.map(|((_, stat, subtree), (_, _, local))| (stat, [subtree, local]));
-        stats.with_ledger(items, subtree.max_error.max(local.max_error))
+        stats.add_ledger(items, subtree.max_error.max(local.max_error));
     }
 
     /// The ledger without the groups below that are online.

@@ -66,12 +66,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
-        let stats = stats::read(self.first(), freshness);
+        let mut stats = stats::read(self.first(), freshness);
         if freshness == Freshness::Exact {
-            self.with_ledger(stats)
-        } else {
-            stats
+            self.add_ledger(&mut stats);
         }
+        stats
     }
 }
 

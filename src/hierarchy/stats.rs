@@ -217,8 +217,9 @@ pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: StatKey) {
 
 #[inline]
 pub(crate) fn read(group: &Counter, freshness: Freshness) -> Stats {
-    let figures = || Stats::read(&coordinator(group).items, all_published(group));
-    let (mut stats, max_error) = read_fresh(group, freshness, figures);
+    let mut stats = Stats::new();
+    let figures = || stats.add_published(&coordinator(group).items, all_published(group));
+    let ((), max_error) = read_fresh(group, freshness, figures);
     stats.max_error = max_error;
     stats
 }

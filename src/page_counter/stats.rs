@@ -4,7 +4,6 @@ use crate::hierarchy::node_stats::{self, NodeStats};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::Topology;
 use crate::page_counter::handle::PageCounter;
-use crate::stat::item::Items;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{StatItem, StatKey, Stats};
@@ -52,7 +51,7 @@ impl<K> PageCounter<K> {
         if self.has_stats() {
             stats::read(self.counter().first(), freshness)
         } else {
-            Stats::read(&Items::default(), std::iter::empty())
+            Stats::new()
         }
     }
 

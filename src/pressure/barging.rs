@@ -113,8 +113,7 @@ impl Waiting {
     /// alone.
     pub(super) fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         place.next_importance()?;
-        let oldest = self.lines.get(&level.key())?.oldest()?;
-        place.passes(oldest).then_some(oldest)
+        self.lines.get(&level.key())?.passed_by(place)
     }
 
     /// A waiter is served: it takes its bytes off what the oldest in line lets others take before

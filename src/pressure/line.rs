@@ -32,7 +32,9 @@ use crate::pressure::barging::{self, PATIENCE, first};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{Decision, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting};
+use crate::state::waiting::{
+    Decision, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting, take_out,
+};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
@@ -225,7 +227,7 @@ impl Waiting {
             line.shown = budget;
         }
         if place == PlaceInLine::NONE {
-            self.lines.remove(&level.key());
+            take_out(&mut self.lines, level.key());
             level.limits.watched.clear(WAITING);
         }
     }
@@ -287,9 +289,7 @@ impl Waiting {
     ) -> Option<WaiterState> {
         let waiter = self.waiters.get(&ticket)?;
         if waiter.decided.is_some() {
-            return self
-                .waiters
-                .remove(&ticket)?
+            return take_out(&mut self.waiters, ticket)?
                 .decided
                 .map(WaiterState::Decided);
         }
@@ -313,7 +313,7 @@ impl Waiting {
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
             if *waits == 0 {
-                self.groups.remove(&group.key());
+                take_out(&mut self.groups, group.key());
                 group.limits.watched.clear(WAITS);
             }
         }
@@ -436,16 +436,15 @@ impl Waiting {
         else {
             return false;
         };
-        // A walk of a group that covers schedules the lines of its path where it is refused: a walk
-        // that this level refuses would do so without end. One that another level refuses moves the
-        // charge there.
+        // No walk that this level would refuse: most lines are served until one does. That of a group
+        // that covers would also schedule the lines of its path, this one among them, without end.
+        // A walk that another level refuses moves the charge there. What comes back while this looks
+        // serves the level again.
         let is_full = |at: &&Counter| cover::rise_at(&group, bytes, at) > at.room(at.admits());
-        let covers = group.cover().is_some();
-        if covers
-            && group
-                .path_to_root()
-                .find(is_full)
-                .is_some_and(|full| ptr::eq(full, level))
+        if group
+            .path_to_root()
+            .find(is_full)
+            .is_some_and(|full| ptr::eq(full, level))
         {
             return false;
         }
@@ -753,7 +752,7 @@ impl Ticket {
                 .decided
                 .as_ref()
                 .filter(|decision| is_over(decision))?;
-            waiting.waiters.remove(&self.number)
+            take_out(&mut waiting.waiters, self.number)
         })?;
         self.over = true;
         Some((left.decided?, left.level))
@@ -786,7 +785,7 @@ impl Ticket {
                 waiting.leave_line(self.number, &level);
                 waiting.forget(self.number);
             }
-            let waiter = waiting.waiters.remove(&self.number)?;
+            let waiter = take_out(&mut waiting.waiters, self.number)?;
             if in_line {
                 // The next waiter may be first now, or fit.
                 if waiting.lines.contains_key(&level.key()) {

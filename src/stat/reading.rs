@@ -92,47 +92,53 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The sum of what has been published there. The caller says how many grains may be missing.
+    /// Nothing is read yet.
     #[inline]
-    pub(crate) fn read<'a>(
-        items: &Items,
-        published: impl Iterator<Item = &'a PublishedStats>,
-    ) -> Stats {
-        let mut stats = Stats {
+    pub(crate) fn new() -> Stats {
+        Stats {
             max_error: 0,
             ledger_error: u64::MAX,
             figures: SmallVec::new(),
-        };
+        }
+    }
+
+    /// Adds what has been published there. The caller says how many grains may be missing. The
+    /// figures are written where the reader wants them: to move them right after would load words of
+    /// the vector unit from what narrower stores have just written, and wait for those.
+    #[inline]
+    pub(crate) fn add_published<'a>(
+        &mut self,
+        items: &Items,
+        published: impl Iterator<Item = &'a PublishedStats>,
+    ) {
         for (number, published) in published.enumerate() {
             for item in published.touched() {
                 let stat = items.stat(item);
                 let more = published.figures(item);
-                match stats
+                match self
                     .figures
                     .iter_mut()
                     .find(|(of, _)| number > 0 && *of == stat)
                 {
                     Some((_, sums)) => *sums = [0, 1].map(|of| sums[of].wrapping_add(more[of])),
-                    None => stats.figures.push((stat, more)),
+                    None => self.figures.push((stat, more)),
                 }
             }
         }
-        stats
     }
 
-    /// The same, with items of the ledger: of the subtree and of the group alone, each off by so
-    /// many bytes at most.
-    pub(crate) fn with_ledger(
-        mut self,
+    /// Adds items of the ledger: of the subtree and of the group alone, each off by so many bytes at
+    /// most.
+    pub(crate) fn add_ledger(
+        &mut self,
         items: impl Iterator<Item = (StatKey, [u64; 2])>,
         error: u64,
-    ) -> Stats {
+    ) {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let written = items.filter(|(_, figures)| *figures != [0; 2]);
         self.figures
             .extend(written.map(|(stat, figures)| (stat, figures.map(signed))));
         self.ledger_error = error;
-        self
     }
 
     /// No item has been written.

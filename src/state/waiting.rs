@@ -1,6 +1,7 @@
 //! Charges that wait for room: for a counter the first of its line, for a tree all lines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -123,14 +124,48 @@ impl FirstInLine {
     }
 }
 
+/// Values by a number that the library chose: see [`NumberHasher`].
+pub(crate) type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+
+/// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times into
+/// these tables, under a lock.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        // The table takes its place from the low bits, which the product has of the low bits alone.
+        self.0 ^ self.0 >> 32
+    }
+}
+
+/// Takes a value out. A table that a burst of waits has left nearly empty gives memory back.
+pub(crate) fn take_out<V>(table: &mut ByNumber<V>, number: u64) -> Option<V> {
+    let value = table.remove(&number);
+    if table.len() < table.capacity() / 8 {
+        table.shrink_to(2 * table.len());
+    }
+    value
+}
+
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub(crate) tickets: u64,
-    pub(crate) waiters: BTreeMap<u64, Waiter>,
+    pub(crate) waiters: ByNumber<Waiter>,
     /// By the key of the level.
-    pub(crate) lines: BTreeMap<u64, Line>,
+    pub(crate) lines: ByNumber<Line>,
     /// Charges that each group waits with, by its key.
-    pub(crate) groups: BTreeMap<u64, usize>,
+    pub(crate) groups: ByNumber<usize>,
     /// The charges that wait below each level, in whatever line: the key of the level, what
     /// [may be asked for](Waiter::may_ask_for), and the ticket.
     pub(crate) below: BTreeSet<(u64, u64, u64)>,
@@ -218,8 +253,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The place of the charge that has waited longest: the first one of some importance.
-    pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
+    /// The charge that has waited longest, where one at `place` goes before it for its importance
+    /// alone. It is the first one of some importance.
+    pub(crate) fn passed_by(&self, place: PlaceInLine) -> Option<PlaceInLine> {
+        // Mostly all are of one importance, which the last place shows.
+        if *self.places.last()? < place.next_importance()? {
+            return None;
+        }
         let mut oldest = *self.places.first()?;
         let mut at = oldest;
         while let Some(behind) = at
@@ -231,7 +271,7 @@ impl Line {
                 oldest = at;
             }
         }
-        Some(oldest)
+        place.passes(oldest).then_some(oldest)
     }
 }
 

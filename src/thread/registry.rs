@@ -127,7 +127,7 @@ impl Registry {
         let mut from = 0;
         while let Some(lowest) = self
             .shelves
-            .lowest_ended(from)
+            .lowest_ended(made, from)
             .filter(|lowest| lowest.number < made)
         {
             // E8: the words are read as the last owner left them.
@@ -153,7 +153,7 @@ impl Registry {
             let place = self.shelves.place_or_make(number)?;
             block.set_number(number);
             // Release (E9): the block is made before its number is there; pairs with `take` and
-            // `blocks`.
+            // `made`.
             // Mutation: e9-number-given-relaxed
             let next = self.numbered.compare_exchange(
                 number,
@@ -189,13 +189,19 @@ impl Registry {
     /// Returns the blocks in which credit may be, oldest first: a thread that drains visits no
     /// other.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Block> {
-        self.shelves.listed()
+        self.shelves.listed(self.made())
     }
 
     /// Takes the blocks of ended threads that hold no credit off the list. `leaves` gets each index
     /// that such a block has a slot of, active and empty, before.
     pub(crate) fn sweep(&self, leaves: impl Fn(SlotIndex)) {
-        for place in self.shelves.ended_and_listed() {
+        let made = self.made();
+        // Each block has its thread, mostly. A thread that ends just now has its block swept by the
+        // next drain.
+        if self.threads() >= made {
+            return;
+        }
+        for place in self.shelves.ended_and_listed(made) {
             let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else {
                 continue;
             };
@@ -229,10 +235,16 @@ impl Registry {
             .and_then(|place| place.block())
     }
 
+    /// The blocks that have a number. A thread numbers its block before it lists it, so whoever has
+    /// to find it in the list finds the number, too.
+    fn made(&self) -> u32 {
+        // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.
+        self.numbered.load(Ordering::Acquire)
+    }
+
     /// Returns every block, also those of ended threads that hold nothing.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
-        // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.
-        (0..self.numbered.load(Ordering::Acquire)).filter_map(|number| self.block(number))
+        (0..self.made()).filter_map(|number| self.block(number))
     }
 
     /// Bytes of memory that all blocks take, those of ended threads included.

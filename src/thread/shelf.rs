@@ -83,29 +83,33 @@ impl Shelves {
         self.place_of(number)
     }
 
-    /// Blocks that a drain has to visit, oldest first.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &Block> {
+    /// Those of the first blocks that a drain has to visit, oldest first.
+    pub(super) fn listed(&self, blocks: u32) -> impl Iterator<Item = &Block> {
         // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`,
         // and with `list` of the thread that made the block.
-        self.places(|shelf, word| shelf.listed[word].load(Ordering::Acquire))
-            .filter_map(|place| place.block())
+        self.places(blocks, |shelf, word| {
+            shelf.listed[word].load(Ordering::Acquire)
+        })
+        .filter_map(|place| place.block())
     }
 
-    /// The lowest block from that number on that may have no thread.
-    pub(super) fn lowest_ended(&self, from: u32) -> Option<ShelfPlace<'_>> {
-        self.places(|shelf, word| shelf.ended[word].load(Ordering::Relaxed))
-            .find(|place| place.number >= from)
+    /// The lowest of the first blocks from that number on that may have no thread.
+    pub(super) fn lowest_ended(&self, blocks: u32, from: u32) -> Option<ShelfPlace<'_>> {
+        self.places(blocks, |shelf, word| {
+            shelf.ended[word].load(Ordering::Relaxed)
+        })
+        .find(|place| place.number >= from)
     }
 
-    /// Places of listed blocks that may have no thread.
-    pub(super) fn ended_and_listed(&self) -> impl Iterator<Item = ShelfPlace<'_>> {
-        self.places(
-            |shelf, word| match shelf.ended[word].load(Ordering::Relaxed) {
+    /// Places of listed blocks, of the first ones, that may have no thread.
+    pub(super) fn ended_and_listed(&self, blocks: u32) -> impl Iterator<Item = ShelfPlace<'_>> {
+        self.places(blocks, |shelf, word| {
+            match shelf.ended[word].load(Ordering::Relaxed) {
                 0 => 0,
                 // Acquire (E54): as in `listed`.
                 ended => ended & shelf.listed[word].load(Ordering::Acquire),
-            },
-        )
+            }
+        })
     }
 
     /// Lists each of the first blocks.
@@ -115,18 +119,19 @@ impl Shelves {
             .for_each(|place| place.list());
     }
 
-    /// Places of the bits that are set. A shelf is made before a block of the next one.
+    /// Places of the bits that are set, in the words of the first blocks: most of a shelf has never
+    /// had a block. A shelf is made before a block of the next one.
     fn places<'a>(
         &'a self,
+        blocks: u32,
         bits: impl Fn(&Shelf, usize) -> u64,
     ) -> impl Iterator<Item = ShelfPlace<'a>> {
-        let shelves =
-            (0..SHELVES).map_while(|number| Some((number as u32 * SHELF, self.shelf(number)?)));
-        let words = shelves.flat_map(|(first, shelf)| {
-            (0..SHELF_WORDS).map(move |word| (shelf, word, first + word as u32 * WORD))
+        let words = (0..blocks.div_ceil(WORD)).map_while(|word| {
+            let first = word * WORD;
+            Some((self.shelf((first / SHELF) as usize)?, first))
         });
-        words.flat_map(move |(shelf, word, first)| {
-            SetBits(bits(shelf, word)).map(move |bit| ShelfPlace {
+        words.flat_map(move |(shelf, first)| {
+            SetBits(bits(shelf, (first % SHELF / WORD) as usize)).map(move |bit| ShelfPlace {
                 shelf,
                 number: first + bit as u32,
             })

@@ -1,8 +1,8 @@
 //! Holds a message's way through the channel by its number of instructions, which a noisy machine
 //! does not change. `cargo bench -p memcg-tokio-benches --bench instructions`
 //!
-//! One thread sends and receives in turn, without a runtime, and there is room for each message. So
-//! no wait and no wake is counted.
+//! One thread sends and receives in turn, without a runtime: where there is room for each message,
+//! and where each send waits for the bytes of the message before it.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
-use memcg::{Limits, Runtime, Weigh};
+use memcg::{Bytes, Limit, Limits, Runtime, Weigh};
 use memcg_bench_rows::Bench;
 use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
 use memcg_tokio::channel;
@@ -23,6 +23,10 @@ const BENCH: Bench = Bench {
 /// A message that is sent and received: 315 on x86-64 with rustc 1.95, and a tenth more for other
 /// compilers. Through tokio's bounded channel it takes 338.
 const MESSAGE_INSTRUCTIONS_MAX: f64 = 347.0;
+
+/// A message that waits for room, and gets it from hand to hand: HANDOVER on the same. The group's line
+/// is entered once, and left when the channel goes.
+const HAND_OVER_INSTRUCTIONS_MAX: f64 = 1.0;
 
 /// Messages that fit at a time.
 const ROOM: usize = 128;
@@ -62,12 +66,50 @@ fn messages(rounds: u64) {
     counted(|| pass(rounds));
 }
 
-const PATHS: &[CountedPath<()>] = &[CountedPath::new(
-    "messages",
-    "a message that is sent and received",
-    MESSAGE_INSTRUCTIONS_MAX,
-    |(), rounds| messages(rounds),
-)];
+/// Each send waits, and the receiver gives it the bytes of the message that it takes.
+fn hand_overs(rounds: u64) {
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("memory for a runtime");
+    let group = runtime
+        .root()
+        .create("channel", Limits::new())
+        .expect("a group");
+    let (sender, mut receiver) = channel(&group);
+    assert!(finish(sender.send(Packet(1))).is_ok(), "it fits");
+    let full = Limit::Bytes(group.live());
+    group.set_max(full).expect("what is live fits");
+    let mut pass = |times: u64| {
+        let context = &mut Context::from_waker(Waker::noop());
+        for _ in 0..times {
+            let mut sent = pin!(sender.send(Packet(black_box(1))));
+            assert!(sent.as_mut().poll(context).is_pending(), "it is full");
+            black_box(finish(receiver.recv()).map_or(0, |Packet(value)| value));
+            assert!(
+                matches!(sent.poll(context), Poll::Ready(Ok(()))),
+                "the bytes of the message before are the sender's"
+            );
+        }
+    };
+    pass(1_000);
+    counted(|| pass(rounds));
+}
+
+const PATHS: &[CountedPath<()>] = &[
+    CountedPath::new(
+        "messages",
+        "a message that is sent and received",
+        MESSAGE_INSTRUCTIONS_MAX,
+        |(), rounds| messages(rounds),
+    ),
+    CountedPath::new(
+        "hand-overs",
+        "a message whose send waits and gets its bytes from hand to hand",
+        HAND_OVER_INSTRUCTIONS_MAX,
+        |(), rounds| hand_overs(rounds),
+    ),
+];
 
 fn main() -> ExitCode {
     count_paths(&BENCH, PATHS, || ((), "Channel".to_owned()))

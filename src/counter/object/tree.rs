@@ -19,7 +19,7 @@ use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
-use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{
     Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared, figures_were_loaded,
     figures_were_stored,
@@ -44,6 +44,8 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     /// The word that a checkpoint and a charge that has missed load.
     pub(crate) alerts: CachePadded<Alerts>,
+    /// Levels with a mark of a refusal: see `counter::ahead`.
+    pub(crate) refusing: StatU32,
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
@@ -121,6 +123,7 @@ impl Tree {
             pool_below: OnceLock::new(),
             counts: TreeCounts::default(),
             alerts: CachePadded::default(),
+            refusing: StatU32::new(0),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
@@ -136,6 +139,13 @@ impl Tree {
     pub(crate) fn pool_of(&self, is_root: bool) -> &Cache {
         let below = self.pool_below.get().filter(|_| !is_root);
         below.unwrap_or(&self.pool)
+    }
+
+    /// Takes away the mark of a level that has refused.
+    pub(crate) fn take_refusal_mark(&self, mark: &StatBool) {
+        if mark.swap(false, Ordering::Relaxed) {
+            self.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// None for bare counters.
