@@ -15,15 +15,15 @@ fn line(bytes: usize) -> Line {
     }
 }
 
-/// Sends lines until the queue is full, and so again after it has been emptied.
-fn fill(bytes: usize) {
+/// Sends lines until `send` finds the queue full, and so again after it has been emptied.
+fn fill(bytes: usize, send: impl Fn(&Sender<Line>, Line) -> bool) {
     let budget = Runtime::builder().build().unwrap();
     let limits = Limits::new().max(Limit::mib(4));
     let queue = budget.root().create("lines", limits).unwrap();
     let heap = Heap::measure();
     let (sender, mut receiver) = channel::<Line>(&queue);
     for round in ["first", "second"] {
-        while sender.try_send(line(bytes)).is_ok() {}
+        while send(&sender, line(bytes)) {}
         assert!(queue.live() > queue.max() - 2 * (bytes as u64 + 500));
         assert_close(
             &format!("{bytes} bytes, {round}"),
@@ -38,6 +38,10 @@ fn fill(bytes: usize) {
 #[test]
 fn heap_is_what_the_queue_is_charged() {
     for bytes in [16, 100, 1_000, 16_000] {
-        fill(bytes);
+        fill(bytes, |sender, line| sender.try_send(line).is_ok());
+        // Each that has found room to the end, and one in the place of the oldest.
+        fill(bytes, |sender, line| {
+            matches!(sender.lossy(DropPolicy::Oldest).send(line), Ok(0))
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! A log shipper: four producers write lines to a channel that is bounded by bytes, and a slow
-//! receiver ships them in batches. What finds no room is dropped or waits, by its level. What
-//! became of the lines stands on the page of metrics, beside the bytes of the group.
+//! receiver ships them in batches. What finds no room takes the place of older lines or waits, by
+//! its level. What became of the lines stands on the page of metrics, beside the bytes of the group.
 //!
 //! ```text
 //! cargo run --manifest-path crates/Cargo.toml -p memcg-examples-log-shipper
@@ -15,7 +15,7 @@ use memcg::{
     Unit, Weigh,
 };
 use memcg_observe::Exposition;
-use memcg_tokio::{Receiver, SendError, Sender, channel};
+use memcg_tokio::{DropPolicy, LossySender, Receiver, SendError, Sender, channel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -47,7 +47,7 @@ struct Counts {
     shipped: StatKey,
     /// Debug lines that were not even tried, because the queue fills.
     shed: StatKey,
-    /// Lines that found no room, and do not wait for it.
+    /// Lines whose place later ones have taken.
     dropped: StatKey,
     /// Errors that waited in vain.
     late: StatKey,
@@ -66,20 +66,36 @@ impl Counts {
 }
 
 // ANCHOR: policy
-/// Sends a line, or drops it: the policy of the shipper. `false` once nobody receives.
-async fn log(lines: &Sender<Line>, line: Line, counts: Counts) -> bool {
-    let group = lines.group();
+/// The senders of a producer, one for each policy.
+#[derive(Clone)]
+struct Lines {
+    /// A line of it waits for room.
+    wait: Sender<Line>,
+    /// A line of it takes the place of the oldest ones, for the last lines before a fault tell most.
+    latest: LossySender<Line>,
+}
+
+/// Sends a line by the policy of its level. `false` once nobody receives.
+async fn log(lines: &Lines, line: Line, counts: Counts) -> bool {
+    let group = lines.wait.group();
     let (sent, lost) = match line.level {
         // One load: no charge is tried for what is of no use when memory is short.
         Level::Debug if group.pressure_level() != PressureLevel::Normal => {
             group.stat_add(counts.shed, 1);
             return true;
         }
-        Level::Debug | Level::Info => (lines.try_send(line), counts.dropped),
-        Level::Error => (lines.send_timeout(line, PATIENCE).await, counts.late),
+        Level::Debug | Level::Info => (lines.latest.send(line), counts.dropped),
+        Level::Error => {
+            let sent = lines.wait.send_timeout(line, PATIENCE).await;
+            (sent.map(|()| 0), counts.late)
+        }
     };
     match sent {
-        Ok(()) => true,
+        Ok(0) => true,
+        Ok(dropped) => {
+            group.stat_add(lost, dropped as i64);
+            true
+        }
         Err(SendError::Closed(_)) => false,
         // The line is in the error: a shipper may write it to a file.
         Err(_) => {
@@ -91,7 +107,7 @@ async fn log(lines: &Sender<Line>, line: Line, counts: Counts) -> bool {
 // ANCHOR_END: policy
 
 /// A service that logs in bursts: more than the receiver takes.
-async fn produce(number: usize, lines: Sender<Line>, counts: Counts) {
+async fn produce(number: usize, lines: Lines, counts: Counts) {
     for at in 0..LINES {
         let level = match at % 10 {
             0 => Level::Error,
@@ -149,6 +165,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits::new().max(Limit::kib(256)).pressure_levels(70, 95);
     let queue = budget.root().create("lines", limits)?;
     let (sender, receiver) = channel::<Line>(&queue);
+    let lines = Lines {
+        latest: sender.lossy(DropPolicy::Oldest),
+        wait: sender,
+    };
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -157,9 +177,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let shipper = tokio::spawn(ship(receiver, queue.clone(), counts));
     let producers: Vec<_> = (0..PRODUCERS)
-        .map(|number| tokio::spawn(produce(number, sender.clone(), counts)))
+        .map(|number| tokio::spawn(produce(number, lines.clone(), counts)))
         .collect();
-    drop(sender); // the channel closes with the last producer
+    drop(lines); // the channel closes with the last producer
     for producer in producers {
         producer.await?;
     }

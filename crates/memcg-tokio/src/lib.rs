@@ -13,5 +13,8 @@ mod spawn;
 pub use charge::{charge_timeout, charge_until, checkpoint, release_credit};
 #[cfg(feature = "tokio-util")]
 pub use mpsc::PollSender;
-pub use mpsc::{OwnedPermit, Receiver, SendError, Sender, WeakSender, channel, message_overhead};
+pub use mpsc::{
+    DropPolicy, LossySender, OwnedPermit, Receiver, SendError, Sender, WeakSender, channel,
+    message_overhead,
+};
 pub use spawn::{spawn_blocking_in, spawn_in};

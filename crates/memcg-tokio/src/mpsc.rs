@@ -1,9 +1,11 @@
 //! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and
 //! the group's charges are its semaphore. A message and its charge travel as one value, so a
 //! message that is dropped gives its bytes back. The bytes of a received message go to the first
-//! sender that waits, as `waiters` says, or stay in the group's central stock for the next send.
+//! sender that waits, as `waiters` says, or stay in the group's central stock for the next send. What
+//! a sender may drop again is in a list beside the queue, as `droppable` says.
 
 mod blocking;
+mod droppable;
 mod error;
 #[cfg(feature = "tokio-util")]
 mod poll_sender;
@@ -17,8 +19,7 @@ pub use error::SendError;
 #[cfg(feature = "tokio-util")]
 pub use poll_sender::PollSender;
 pub use receiver::Receiver;
-pub use sender::OwnedPermit;
-pub use sender::{Sender, WeakSender};
+pub use sender::{DropPolicy, LossySender, OwnedPermit, Sender, WeakSender};
 
 use std::sync::Arc;
 
@@ -62,6 +63,9 @@ use memcg::{Group, Weigh};
 ///
 /// The list of senders that wait has 56 bytes for each, charged to no group. A list that has grown
 /// beyond 16 senders is freed when none waits.
+///
+/// A message that a [`LossySender`] may drop again costs its place twice, and its place in the queue
+/// stays until the receiver has passed it, or another such message has taken it over.
 ///
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself:
 /// use [`Sender::send_timeout`], or a group for the channel alone.

@@ -1,10 +1,11 @@
 //! Tasks that run in a group.
 
 use std::future::Future;
-use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use memcg::allocator::unowned;
 use memcg::{Group, InGroup};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// Spawns a task that runs in `group`: [`Group::current`] names the group at each poll, and where
@@ -43,7 +44,13 @@ where
 /// Runs `work` in `group` on a thread for blocking work. Where tokio shuts down before `work` runs,
 /// the drop of `work` happens in the group, too.
 ///
-/// It costs what `tokio::task::spawn_blocking` costs, and a switch of the thread's current group.
+/// The group has what `work` holds and allocates. What tokio allocates for it belongs to no group: a
+/// thread that it starts and the room of its queue serve all that come later, so no group would give
+/// them back ([`unowned`](memcg::allocator::unowned)). That is so of this call alone: the blocking work
+/// of tokio's own functions, as `tokio::fs`, is spawned in the group that is current then.
+///
+/// It costs what `tokio::task::spawn_blocking` costs, an allocation, and two switches of the thread's
+/// current group.
 ///
 /// # Panics
 ///
@@ -68,12 +75,19 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // A future, so that its wrapper drops in the group what was never run.
-    let work = async move { work() }.in_group(group);
-    tokio::task::spawn_blocking(move || {
-        match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done,
-            Poll::Pending => unreachable!("a block without an await is ready at its first poll"),
-        }
+    // A future, so that its wrapper drops in the group what was never run. Its memory is the group's,
+    // too: a task of tokio has it within itself else.
+    let mut work = group.run(|| Box::pin(async move { work() }.in_group(group)));
+    // Outside of the closure, so that the panic without a runtime names the caller.
+    let tokio = Handle::current();
+    unowned(|| {
+        tokio.spawn_blocking(move || {
+            match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(done) => done,
+                Poll::Pending => {
+                    unreachable!("a block without an await is ready at its first poll")
+                }
+            }
+        })
     })
 }

@@ -169,8 +169,10 @@ impl Drop for Wait {
 /// The figures of a layer and its clones. Each is exact, and one load. They cost nothing where a
 /// request fits.
 ///
-/// As text they are in the format of OpenMetrics, for the end of a page of metrics: a line for each
-/// kind of refusal, and the histogram of waits.
+/// As text they are families in the format of OpenMetrics: a counter for each kind of refusal, and the
+/// histogram of waits. `Exposition::layer` of `memcg-observe` puts them on the page of the tree, as in
+/// `Exposition::new(&runtime).layer("api", layer.figures())`, with a label for each layer. Behind a page
+/// that has ended no parser would read them.
 ///
 /// ```
 /// use axum::body::Body;

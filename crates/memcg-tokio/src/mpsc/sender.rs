@@ -1,7 +1,9 @@
 //! The sender's side.
 
+mod lossy;
 mod permit;
 
+pub use lossy::{DropPolicy, LossySender};
 pub use permit::OwnedPermit;
 
 use std::fmt;
@@ -280,7 +282,12 @@ impl<T> Sender<T> {
 
 /// Bytes that a message is charged for.
 fn cost<T: Weigh>(message: &T) -> Bytes {
-    Bytes(message.heap_bytes().saturating_add(message_overhead::<T>()) as u64)
+    weight(message, message_overhead::<T>())
+}
+
+/// The heap behind a message, and what its place costs.
+fn weight<T: Weigh>(message: &T, overhead: usize) -> Bytes {
+    Bytes(message.heap_bytes().saturating_add(overhead) as u64)
 }
 
 impl<T: Weigh> Sender<T> {
