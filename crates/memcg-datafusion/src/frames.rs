@@ -1,26 +1,28 @@
 //! Frames of a query that a session outside of its group reads.
 //!
 //! `base_frame.join(query_frame)` runs in the session of `base_frame`, and would be charged to no
-//! group. So the plan of a query's frame has a mark at its root. A session of a group takes the
-//! mark off, and its group is charged for the rows. A session outside of all groups finds the mark
-//! in a plan that it is to run, and refuses the plan.
+//! group. So the tables of a group's session have marks (`tables.rs`), and the plan of a query's
+//! frame has one at its root, for plans that read no table. A session of a group takes the marks
+//! off, and its group is charged for the rows. A session outside of all groups finds a mark in a
+//! plan that it is to run, and refuses the plan.
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchemaRef, Result, internal_err, plan_err};
+use datafusion::common::{DFSchemaRef, Result, internal_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{
     Expr, Extension, InvariantLevel, LogicalPlan, UserDefinedLogicalNodeCore,
 };
-use datafusion::optimizer::AnalyzerRule;
 
-/// A mark: the logical node above the plan of a query's frame.
+use crate::tables::{is_outside, without_marks};
+
+/// A mark: the logical node above the plan of a query's frame. Each call of the frame copies its
+/// root, and the rest of the plan is copied in the group, by the first rule.
 #[derive(PartialEq, Eq, Hash, PartialOrd)]
 struct OfGroup {
-    input: LogicalPlan,
+    input: Arc<LogicalPlan>,
     path: String,
 }
 
@@ -38,7 +40,10 @@ pub(crate) fn marked(frame: DataFrame, path: String) -> DataFrame {
         | LogicalPlan::Explain(_)
         | LogicalPlan::Statement(_)) => plan,
         input => LogicalPlan::Extension(Extension {
-            node: Arc::new(OfGroup { input, path }),
+            node: Arc::new(OfGroup {
+                input: Arc::new(input),
+                path,
+            }),
         }),
     };
     DataFrame::new(state, plan)
@@ -65,11 +70,7 @@ impl UserDefinedLogicalNodeCore for OfGroup {
 
     fn check_invariants(&self, check: InvariantLevel) -> Result<()> {
         if check == InvariantLevel::Executable {
-            return plan_err!(
-                "rows of {} are part of a frame of a session outside of the group: begin with the query's frame, as in \
-                 query_frame.join(other_frame)",
-                self.path
-            );
+            return is_outside(&self.path);
         }
         Ok(())
     }
@@ -89,7 +90,7 @@ impl UserDefinedLogicalNodeCore for OfGroup {
     ) -> Result<OfGroup> {
         match (inputs.pop(), inputs.is_empty()) {
             (Some(input), true) => Ok(OfGroup {
-                input,
+                input: Arc::new(input),
                 path: self.path.clone(),
             }),
             _ => internal_err!("OfGroup has one input"),
@@ -97,25 +98,17 @@ impl UserDefinedLogicalNodeCore for OfGroup {
     }
 }
 
-/// Rule of a group's sessions that takes marks off a plan: the plan runs in the group.
-#[derive(Debug)]
-pub(crate) struct TakeMarksOff;
-
-impl AnalyzerRule for TakeMarksOff {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let off = |plan: LogicalPlan| {
-            let LogicalPlan::Extension(Extension { node }) = &plan else {
-                return Ok(Transformed::no(plan));
-            };
-            Ok(match node.as_any().downcast_ref::<OfGroup>() {
-                Some(mark) => Transformed::yes(mark.input.clone()),
-                None => Transformed::no(plan),
-            })
+/// Takes all marks off a plan: it runs in a group.
+pub(crate) fn unmarked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let off = |plan: LogicalPlan| {
+        let LogicalPlan::Extension(Extension { node }) = &plan else {
+            return Ok(Transformed::no(plan));
         };
-        Ok(plan.transform_up_with_subqueries(off)?.data)
-    }
-
-    fn name(&self) -> &str {
-        "take_marks_off"
-    }
+        Ok(match node.as_any().downcast_ref::<OfGroup>() {
+            Some(mark) => Transformed::yes(LogicalPlan::clone(&mark.input)),
+            None => Transformed::no(plan),
+        })
+    };
+    plan.transform_up_with_subqueries(off)?
+        .transform_data(without_marks)
 }

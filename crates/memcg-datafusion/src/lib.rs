@@ -36,6 +36,8 @@ mod refusal;
 mod repeats;
 mod replays;
 #[cfg(feature = "session")]
+mod rules;
+#[cfg(feature = "session")]
 mod session;
 #[cfg(feature = "session")]
 mod settings;
@@ -43,6 +45,8 @@ mod sorts;
 mod spilling;
 #[cfg(feature = "session")]
 mod state;
+#[cfg(feature = "session")]
+mod tables;
 #[cfg(feature = "session")]
 mod tracer;
 #[cfg(feature = "session")]

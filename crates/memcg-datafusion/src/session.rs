@@ -26,6 +26,15 @@ use crate::state::session_in;
 /// too. They end with [`EndedError`](crate::EndedError) when the group is chosen as a victim or
 /// goes offline. A call copies the session's state, which takes some tens of microseconds.
 ///
+/// A frame of such a session may become part of one of another session, as in
+/// `other_frame.join(frame)`, as a view, or by its logical plan. It is then charged to the group of
+/// that session. A session outside of all groups ends with an error that names the group of the
+/// frame, and reads no row. For that the tables and the table functions of the session's catalogs
+/// are wrapped, except where a rule of the analyzer or the optimizer sees them. A frame that has no
+/// such table, as `VALUES` or one over a table that the service hands to `read_table`, is told where
+/// a [`QuerySession`] has made it; else it is a frame of the session that runs it. Rows that
+/// `DataFrame::cache` has collected are a table in memory, and belong to no group.
+///
 /// `datafusion.execution.sort_spill_reservation_bytes` is 10 MiB by default, for each sort of each
 /// partition and before it reads a row. Where all partitions together would so reserve more than an
 /// eighth of the least max on the way up, the session has the part of that eighth, at least 64 KiB,
@@ -145,9 +154,9 @@ impl QuerySession {
     }
 }
 
-/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of
-/// another session, as in `base_frame.join(query_frame)`, it is charged to the group of that
-/// session. A session outside of all groups ends with an error that says so, before it reads a row.
+/// Frames of the query, as those of its `SessionContext`. What the calls allocate, and later the
+/// rules of the analyzer and the optimizer, is the query's; with [`sql`](Self::sql) also the copies
+/// of the plan that DataFusion makes for each run.
 impl QuerySession {
     fn frame(&self, frame: DataFrame) -> DataFrame {
         marked(frame, self.group().path())

@@ -1,9 +1,9 @@
-//! A session's state in a group: a copy of the session's own, but for the memory pool and the
-//! planner.
+//! A session's state in a group: a copy of the session's own, but for the memory pool, the planner,
+//! and the marks on tables.
 //!
 //! DataFusion's `SessionStateBuilder` forgets prepared statements and the session's id, and a
-//! `SessionState` has no way to set its runtime or its planner. So this module clones the state,
-//! and exchanges these two fields of the clone in place.
+//! `SessionState` has no way to set its runtime, its planner or its catalogs. So this module clones
+//! the state, and exchanges these fields of the clone in place.
 
 use std::any::type_name;
 use std::fmt;
@@ -20,16 +20,17 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use memcg::{Bytes, InGroup};
 
-use crate::frames::TakeMarksOff;
+use crate::frames::unmarked;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Logical, put_in_queue};
+use crate::rules::Rules;
 use crate::settings::{Keys, RUNTIME, runtime_of};
+use crate::tables::{MarkedCatalogs, marked_function};
 
 /// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run
 /// in the pool's group.
@@ -42,22 +43,37 @@ pub(crate) fn session_in(
     leave_room_beside_sorts(&mut state, pool.group().effective_max());
     let keys = Keys::new(pool.runtime_keys().to_vec());
     let env = runtime_of(state.runtime_env(), &dynamic, &keys)?;
-    let mut rules = state.analyzer().rules.iter();
-    if !rules.any(|rule| rule.name() == TakeMarksOff.name()) {
-        state.add_analyzer_rule(Arc::new(TakeMarksOff));
-    }
+    let path: Arc<str> = pool.group().path().into();
+    let catalogs = MarkedCatalogs::over(state.catalog_list(), &path);
+    let functions = state.table_functions().iter();
+    let functions = functions
+        .map(|(name, function)| (name.clone(), marked_function(function, &path)))
+        .collect();
+    let before = own_planner(state.query_planner());
+    let rules = Rules::of(&state, before.map(|planner| &planner.rules), pool.group());
+    let analyzer = rules.analyzer(state.analyzer());
+    let optimizer = rules.optimizer();
     let planner = Arc::new(InGroupPlanner {
         // A session of a group that is made from another one leaves that group.
         inner: base_planner(state.query_planner()),
         pool: Arc::clone(pool),
+        rules,
         keys,
         env: Mutex::new(Arc::clone(&env)),
         restore: OnceLock::new(),
     });
     let own = Arc::clone(&planner);
-    // SAFETY: both calls are plain readers of DataFusion that return a field of the state.
+    // SAFETY: the calls are plain readers of DataFusion that return a field of the state.
     #[allow(unsafe_code)]
     unsafe {
+        let of = SessionState::catalog_list;
+        drop(exchange(&mut state, of, catalogs)?);
+        let of = SessionState::table_functions;
+        drop(exchange(&mut state, of, functions)?);
+        let of = SessionState::analyzer;
+        drop(exchange(&mut state, of, analyzer)?);
+        let of = SessionState::optimizer;
+        drop(exchange(&mut state, of, optimizer)?);
         drop(exchange(&mut state, |state| state.runtime_env(), env)?);
         drop(exchange(
             &mut state,
@@ -135,11 +151,15 @@ unsafe fn exchange<S, F>(state: &mut S, field: impl Fn(&S) -> &F, new: F) -> Res
 type Planner = Arc<dyn QueryPlanner + Send + Sync>;
 type Plan = Arc<dyn ExecutionPlan>;
 
+/// The planner of a group's session. `None`: the session is outside of all groups.
+fn own_planner(planner: &Planner) -> Option<&InGroupPlanner> {
+    let any: &dyn std::any::Any = &**planner;
+    any.downcast_ref()
+}
+
 /// Returns the planner inside a group's planner, or `planner` itself.
 fn base_planner(planner: &Planner) -> Planner {
-    let any: &dyn std::any::Any = &**planner;
-    any.downcast_ref::<InGroupPlanner>()
-        .map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
+    Arc::clone(own_planner(planner).map_or(planner, |own| &own.inner))
 }
 
 /// Planner that plans as the session's own planner does, and puts the plans into a group. Each
@@ -147,6 +167,7 @@ fn base_planner(planner: &Planner) -> Planner {
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,
+    rules: Rules,
     keys: Arc<Keys>,
     /// The session's runtime.
     env: Mutex<Arc<RuntimeEnv>>,
@@ -157,6 +178,7 @@ struct InGroupPlanner {
 impl InGroupPlanner {
     async fn plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Plan> {
         let env = self.runtime(session.runtime_env(), is_of_a_command(plan))?;
+        let plan = &unmarked(plan.clone())?.data;
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
             return Ok(put_in_group(
                 self.inner.create_physical_plan(plan, session).await?,

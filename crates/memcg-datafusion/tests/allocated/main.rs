@@ -442,3 +442,34 @@ async fn footers_are_not_the_first_readers() {
     }
     std::fs::remove_file(file).unwrap();
 }
+
+/// What a statement takes before it runs is its query's: the texts and trees of a long list, and
+/// the copies that rules make of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_is_parsed_and_planned_in_its_group() {
+    let session = session(|| ());
+    let runtime = Runtime::builder().build().unwrap();
+    let [tenant, outside] =
+        ["tenant", "outside"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let list: Vec<_> = (0..20_000).map(|number| number.to_string()).collect();
+    let list = list.join(", ");
+    let sql =
+        format!("SELECT count(*) FROM generate_series(1, 10) AS s(value) WHERE value IN ({list})");
+    let query = session
+        .for_query(&tenant, 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
+    let peaks = || [query.group(), &outside].map(|group| group.peak_live().max());
+    let frame = query.sql(&sql).in_group(&outside).await.unwrap();
+    let after_sql = peaks();
+    let rows = frame.collect().in_group(&outside).await.unwrap();
+    let after_all = peaks();
+    assert_eq!(rows[0].num_rows(), 1);
+    for [own, other] in [after_sql, after_all] {
+        assert!(own > 4 * MIB && other < 512 << 10, "{own}, {other}");
+    }
+    drop((query, rows, tenant, outside));
+    let root = runtime.root();
+    root.children().iter().for_each(Group::offline_tree);
+    drop(root);
+    assert_empty(&runtime);
+}

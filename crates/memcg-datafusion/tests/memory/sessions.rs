@@ -1,7 +1,7 @@
 //! A session of a group has all of the session that it is made from, and SQL cannot change its
 //! group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -85,12 +85,15 @@ async fn a_session_of_a_group_has_all_that_its_session_has() {
         let state = session.state();
         let of_session = fields(&state);
         assert!(of_session.keys().eq(expected.keys()));
-        // The last has the time of the statement.
+        // `execution_props` has the time of the statement.
         let others = [
             "runtime_env",
             "query_planners",
             "execution_props",
+            "catalog_list",
+            "table_functions",
             "analyzer",
+            "optimizer",
         ];
         for (name, text) in of_session
             .iter()
@@ -99,10 +102,23 @@ async fn a_session_of_a_group_has_all_that_its_session_has() {
             assert!(*text == expected[name], "another {name}: {text}");
         }
         let before = base.state();
-        let [own, rules] =
-            [&state, &before].map(|state| state.analyzer().rules.iter().map(|rule| rule.name()));
-        assert!(own.eq(rules.chain(["take_marks_off"])));
-        assert!(Arc::ptr_eq(state.catalog_list(), before.catalog_list()));
+        let analyzers = [&state, &before].map(|state| {
+            let rules = state.analyzer().rules.iter();
+            rules.map(|rule| rule.name()).collect::<Vec<_>>()
+        });
+        let optimizers = [&state, &before].map(|state| {
+            let rules = state.optimizers().iter();
+            rules.map(|rule| rule.name()).collect::<Vec<_>>()
+        });
+        for [own, rules] in [analyzers, optimizers] {
+            let rules = [&["take_marks_off"], &rules[..], &["put_marks_on"]].concat();
+            assert_eq!(own, rules);
+        }
+        let functions =
+            [&state, &before].map(|state| state.table_functions().keys().collect::<BTreeSet<_>>());
+        assert!(functions[0] == functions[1] && !functions[0].is_empty());
+        let catalogs = [&state, &before].map(|state| state.catalog_list().catalog_names());
+        assert_eq!(catalogs[0], catalogs[1]);
         assert!(Arc::ptr_eq(
             &state.runtime_env().disk_manager,
             &before.runtime_env().disk_manager
