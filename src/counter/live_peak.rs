@@ -296,7 +296,7 @@ impl Counter {
         if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
             // No edge: Acquire keeps what follows behind it, for a figure alone. Whoever has added a
             // batch to usage has counted its stock before, so that usage has none.
-            let has_had_stocks = self.limits.open.load(Ordering::Acquire) != 0;
+            let has_had_stocks = self.limits.open.load(Ordering::Acquire).has_been();
             self.live_peak.record(if has_had_stocks {
                 self.without_bound(usage)
             } else {

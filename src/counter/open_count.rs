@@ -32,6 +32,12 @@ impl OpenCount {
         self.stocks() > 0
     }
 
+    /// Some stock below the level has been open since the counter began.
+    #[inline(always)]
+    pub(crate) fn has_been(self) -> bool {
+        self.0 != 0
+    }
+
     /// The stocks that were open: the low half.
     #[inline(always)]
     pub(crate) fn stocks(self) -> usize {
