@@ -8,7 +8,7 @@
 
 use crate::counter::charge::MissedCharge;
 use crate::counter::credit::online_or_above;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::defer_releases;
 use crate::counter::thread_stock::take_back;
@@ -291,7 +291,7 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         deferred().note_charge();
         // By force, so it is never refused. The look at a level above its max is deferred.
         if let Ok(MissedCharge::Walked(walked)) =
-            counter.consume_or_walk(&path.0, units, missed, How::Force)
+            counter.consume_or_walk(&path.0, units, missed, ChargeMode::Force)
         {
             // To open or close the stock takes the tree's lock.
             if at_limit::is_due(counter, walked.stock) {

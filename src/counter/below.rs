@@ -6,7 +6,7 @@ use std::ptr;
 use crate::counter::at_limit::DrainReach;
 use crate::counter::counted;
 use crate::counter::cover;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
@@ -106,7 +106,7 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
             let needed = taken.rise;
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
-                let _ = walk::walk(common, needed - held, How::Force, None);
+                let _ = walk::walk(common, needed - held, ChargeMode::Force, None);
             }
             common.uncharge(held.saturating_sub(needed), None);
         }

@@ -4,12 +4,12 @@
 //! Edges: E5 (transit), E14 (a second charger).
 
 use crate::counter::at_limit::{self, DrainReach, StockFinding};
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
 use crate::counter::{counted, cover, live_peak, look, width};
@@ -107,7 +107,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, DrainReach::AllThreads)
+        self.charge_slow(n, missed, ChargeMode::Admit, DrainReach::AllThreads)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks,
@@ -119,7 +119,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, DrainReach::OwnCredit)
+        self.charge_slow(n, missed, ChargeMode::Admit, DrainReach::OwnCredit)
     }
 
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer
@@ -131,7 +131,7 @@ impl Counter {
         // do that go above max at once.
         if self.cover().is_none()
             && self
-                .charge_slow(n, missed, How::AdmitOrForce, DrainReach::AllThreads)
+                .charge_slow(n, missed, ChargeMode::AdmitOrForce, DrainReach::AllThreads)
                 .is_ok()
         {
             return n;
@@ -150,7 +150,7 @@ impl Counter {
         if path.own_block().is_none() {
             live_peak::note_mover(self, None);
         }
-        let walked = walk::walk(self, charged, How::Force, None);
+        let walked = walk::walk(self, charged, ChargeMode::Force, None);
         counted::charged(self, path.own_block(), charged);
         if walked.is_ok_and(|walked| walked.above_max.is_some())
             && let Some(outermost) = path.outermost()
@@ -177,7 +177,7 @@ impl Counter {
         &self,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
@@ -194,8 +194,8 @@ impl Counter {
             None
         };
         match self.begin_closed_transit(thread.as_ref()) {
-            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, how, reach),
-            None => self.charge_open(n, missed, how, reach),
+            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, mode, reach),
+            None => self.charge_open(n, missed, mode, reach),
         }
     }
 
@@ -207,13 +207,13 @@ impl Counter {
         transit: InTransit<'_>,
         is_first: bool,
         n: u64,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
-        let path = Lazily::outside();
+        let path = LazySlowPath::outside();
         // In transit (E5): a thread that lowers max waits for this walk.
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = walk::walk_from(self, n, how, None, &path);
+        let walked = walk::walk_from(self, n, mode, None, &path);
         drop(transit);
         match walked {
             Ok(Walked { margin, above_max }) if path.is_outside() => {
@@ -251,7 +251,7 @@ impl Counter {
     #[inline(never)]
     fn end_closed_charge<'a>(
         &'a self,
-        path: &Lazily,
+        path: &LazySlowPath,
         n: u64,
         walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
         reach: DrainReach,
@@ -266,12 +266,12 @@ impl Counter {
         &self,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         let path = SlowPath::enter();
         // In transit: the slot once more, a batch, or exactly `n`.
-        let walked = match self.consume_or_walk(&path, n, missed, how) {
+        let walked = match self.consume_or_walk(&path, n, missed, mode) {
             Ok(MissedCharge::Hit) => {
                 counted::charged(self, path.own_block(), n);
                 return Ok(0);
@@ -346,7 +346,7 @@ impl Counter {
         path: &Entered,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
     ) -> Result<MissedCharge<'a>, LevelRefusal<'a>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
@@ -377,7 +377,7 @@ impl Counter {
         // is in no transit of its own.
         let Some(block) = path.own_block() else {
             live_peak::note_mover(self, None);
-            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, Side::Allocated)?;
             let stock = StockFinding::Closed {
                 margin: walked.margin,
                 units: n,
@@ -408,7 +408,7 @@ impl Counter {
             } else {
                 batch
             };
-            if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
+            if let Ok(walked) = cover::walk(self, units, ChargeMode::Batch, Side::Allocated) {
                 // Mutation: e6-transit-ends-early
                 // Mutation: e3-allocator-puts-and-does-not-look-again
                 self.keep_surplus(slot, units - n);
@@ -422,10 +422,10 @@ impl Counter {
             }
             // There is no room for a batch, or others wait for it. There may be for `n` alone, but
             // the stock would only take from them what they lack.
-            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, Side::Allocated)?;
             return Ok(charged(n, walked, StockFinding::LacksRoom, is_first));
         }
-        let walked = cover::walk(self, n, how, Side::Allocated)?;
+        let walked = cover::walk(self, n, mode, Side::Allocated)?;
         let (margin, units) = (walked.margin, n);
         let stock = if is_open {
             StockFinding::PassedBy { margin, units }

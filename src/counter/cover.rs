@@ -5,10 +5,10 @@
 use std::ptr;
 
 use crate::counter::handle::Handle;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::LazySlowPath;
 use crate::counter::spare::{Side, above_zero};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
@@ -114,13 +114,13 @@ pub(crate) fn come<'a, E>(
 pub(crate) fn walk(
     counter: &Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     side: Side,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     if counter.cover().is_none() {
-        walk::walk(counter, n, how, None)
+        walk::walk(counter, n, mode, None)
     } else {
-        walk_covering(counter, n, how, side)
+        walk_covering(counter, n, mode, side)
     }
 }
 
@@ -129,12 +129,12 @@ pub(crate) fn walk(
 fn walk_covering(
     counter: &Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     side: Side,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
-        let walked = walk::walk(level, more, how, above)?;
+        let walked = walk::walk(level, more, mode, above)?;
         // A waiter's bytes are not this thread's.
         if side == Side::Allocated {
             note_charged(level, more, above);
@@ -169,7 +169,7 @@ pub(super) fn serve_waiters(counter: &Counter) {
     let waited_at = counter
         .path_to_root()
         .filter(|level| level.limits.watched.is_for(WAITING));
-    waited_at.for_each(|level| look::fell(level, &Lazily::inside()));
+    waited_at.for_each(|level| look::fell(level, &LazySlowPath::inside()));
 }
 
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an
@@ -190,7 +190,7 @@ pub(super) fn take_reserved(
     // Mutation: e15-a-reserve-is-missed-without-a-handle
     let kept = (taken < n).then(|| Handle::pin(counter.first()));
     if taken < n {
-        counter.count_underflow(n - taken, &Lazily::inside());
+        counter.count_underflow(n - taken, &LazySlowPath::inside());
     }
     (taken, kept)
 }

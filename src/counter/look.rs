@@ -13,7 +13,7 @@ use std::ptr;
 use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
 use crate::counter::{exceeded, marks, pressure_mark};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -23,7 +23,7 @@ use crate::thread::slow_path::is_no_alloc;
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that
 /// wait may fit now. The caller may hold the tree's lock, and may be in transit.
 #[cold]
-pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
+pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
     // Mutation: e55-crossing-is-not-looked-for
@@ -71,7 +71,7 @@ pub(crate) fn tell_underflow(level: &Counter) {
 
 /// Looks at a level whose usage has fallen.
 #[inline]
-pub(crate) fn fell(level: &Counter, path: &Lazily) {
+pub(crate) fn fell(level: &Counter, path: &LazySlowPath) {
     if level.limits.watched.bits() != 0 {
         look(level, true, path);
     }
@@ -102,7 +102,7 @@ pub(crate) fn fell_unkept(level: Stale) {
     // Mutation: e23-crossing-without-a-handle
     // Mutation: e12-a-level-is-listed-that-may-be-gone
     if reports && let Some(level) = level.try_pin() {
-        look(&level, true, &Lazily::inside());
+        look(&level, true, &LazySlowPath::inside());
     }
 }
 

@@ -6,7 +6,7 @@ use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::Stale;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
@@ -40,7 +40,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         // As any forced charge: first what fits after a drain, then the rest above max.
         if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
-            let walked = walk::walk(level, more, How::Force, above);
+            let walked = walk::walk(level, more, ChargeMode::Force, above);
             if walked.is_ok_and(|walked| walked.above_max.is_some())
                 && let Some(outermost) = path.outermost()
             {
@@ -63,7 +63,7 @@ pub(super) fn admit<'a>(
     reach: DrainReach,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walked = level.in_transit(path.own_block(), |_| {
-        walk::walk(level, n, How::Admit, above)
+        walk::walk(level, n, ChargeMode::Admit, above)
     });
     // Mutation: transfer-refused-while-credit-is-stranded
     walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, reach))

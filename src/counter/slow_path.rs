@@ -53,16 +53,16 @@ impl Deref for SlowPath {
 
 /// A slow path that a thread enters when it first needs one. Until then its caller takes no lock,
 /// waits for no thread, allocates nothing and calls no foreign code.
-pub(crate) struct Lazily {
+pub(crate) struct LazySlowPath {
     path: OnceCell<SlowPath>,
     outside: bool,
 }
 
-impl Lazily {
+impl LazySlowPath {
     /// Makes a path for a thread that may be in no slow path.
     #[inline(always)]
-    pub(crate) const fn outside() -> Lazily {
-        Lazily {
+    pub(crate) const fn outside() -> LazySlowPath {
+        LazySlowPath {
             path: OnceCell::new(),
             outside: true,
         }
@@ -70,8 +70,8 @@ impl Lazily {
 
     /// Makes a path for a thread that is in a slow path already, and so has nothing to enter.
     #[inline(always)]
-    pub(crate) const fn inside() -> Lazily {
-        Lazily {
+    pub(crate) const fn inside() -> LazySlowPath {
+        LazySlowPath {
             path: OnceCell::new(),
             outside: false,
         }

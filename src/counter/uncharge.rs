@@ -6,7 +6,7 @@
 use crate::counter::handle::Stale;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, Object};
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::thread_stock::take_back;
 use crate::counter::{at_limit, counted, reserve};
 use crate::error::USAGE_MAX;
@@ -68,7 +68,7 @@ impl Counter {
             return reserve::release(self, n);
         }
         // A closed stock and no credit here: the walk back is all that there is to do.
-        let path = Lazily::outside();
+        let path = LazySlowPath::outside();
         let thread = self.outside_if_closed();
         let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);

@@ -422,7 +422,7 @@ fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::counter::level::How;
+    use crate::counter::level::ChargeMode;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
     use crate::counter::walk;
@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {
-            assert!(walk::walk(counter, USAGE_MAX, How::Force, None).is_ok());
+            assert!(walk::walk(counter, USAGE_MAX, ChargeMode::Force, None).is_ok());
             counter.uncharge_levels(USAGE_MAX);
         });
     }

@@ -7,7 +7,7 @@ use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, Kept, KeptHeader, Object};
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
@@ -441,7 +441,7 @@ impl PageCounter {
     /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter()
-            .subtract(n.min(USAGE_MAX), &Lazily::outside());
+            .subtract(n.min(USAGE_MAX), &LazySlowPath::outside());
     }
 
     // === Limits ===

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::counter::central;
 use crate::counter::cover;
 use crate::counter::handle::{Handle, Stale};
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
@@ -443,7 +443,7 @@ impl Waiting {
         }
         self.make_way(place, &group, level);
         // Never from a stock: none is open below.
-        let walk = || cover::walk(&group, bytes, How::Admit, Side::Reserved).map(|_| ());
+        let walk = || cover::walk(&group, bytes, ChargeMode::Admit, Side::Reserved).map(|_| ());
         match walk_for((&group, bytes), service.block, place, walk) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted
