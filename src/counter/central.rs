@@ -15,7 +15,7 @@
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};
@@ -139,7 +139,7 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     }
     // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the
     // list.
-    stocks.central.push(unsafe { Kept::new(counter) });
+    stocks.central.push(unsafe { CounterRef::new(counter) });
     // SeqCst (E35): counted, then a look whether the group is barred.
     counter
         .central_opened

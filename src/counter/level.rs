@@ -6,7 +6,7 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E10 (open count), E11 (protection), E15
 //! (the last uncharge), E43 (usage/mark).
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
@@ -368,10 +368,10 @@ impl Counter {
     /// underflow, counted and clamped. Afterwards the counter may be gone.
     #[inline(always)]
     pub(crate) fn subtract(&self, n: u64, path: &LazySlowPath) -> u64 {
-        let level = Stale::new(self);
+        let level = WeakCounter::new(self);
         let taken = self.subtract_usage(n, path);
         fence_after_exchange();
-        let Stale { object, of } = level;
+        let WeakCounter { object, of } = level;
         // Usage that falls passes no mark of reclaim.
         let watched = object.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong
@@ -486,7 +486,7 @@ impl Counter {
 /// The caller no longer keeps the level.
 #[cold]
 #[inline(never)]
-fn fell_slow(level: Stale, path: &LazySlowPath) {
+fn fell_slow(level: WeakCounter, path: &LazySlowPath) {
     path.enter();
     look::fell_unkept(level);
     // E15: these may have been the last units.

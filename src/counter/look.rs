@@ -10,7 +10,7 @@
 
 use std::ptr;
 
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::LazySlowPath;
@@ -79,7 +79,7 @@ pub(crate) fn fell(level: &Counter, path: &LazySlowPath) {
 
 /// Does what [`fell`] does, where the caller no longer keeps the level. This thread takes a handle
 /// meanwhile: another thread that has reported to the parent may have taken the last step.
-pub(crate) fn fell_unkept(level: Stale) {
+pub(crate) fn fell_unkept(level: WeakCounter) {
     let object = level.object;
     let LimitWords {
         watched, protected, ..

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `&Counter` | something keeps it as long as the reference lives |
 //! | `Handle` | the value keeps it: it is counted |
-//! | `Kept`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
-//! | `Stale`, `&'static Object` | it may be gone, and the object another counter's: `Stale::try_pin` finds out |
+//! | `CounterRef`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
+//! | `WeakCounter`, `&'static Object` | it may be gone, and the object another counter's: `WeakCounter::try_pin` finds out |
 //!
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level.
 //! `incarnation` has what keeps an object alive. `thread::slot` has what credit is, and `drain` how
@@ -42,7 +42,7 @@ use crate::thread::directory::{Header, SlotIndex};
 ///
 /// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step
 /// that may be the last one of the incarnation a thread has a
-/// [`Stale`](crate::counter::handle::Stale): see `incarnation`.
+/// [`WeakCounter`](crate::counter::handle::WeakCounter): see `incarnation`.
 #[repr(transparent)]
 pub(crate) struct Counter(Object);
 
@@ -150,7 +150,7 @@ impl Links {
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<Kept>,
+    pub(crate) parent: Option<CounterRef>,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
@@ -736,16 +736,16 @@ impl Counter {
 /// A counter that something else keeps as long as this value is used: a place in a list, a ticket,
 /// a guard.
 #[derive(Clone, Copy)]
-pub(crate) struct Kept(&'static Object);
+pub(crate) struct CounterRef(&'static Object);
 
-impl Kept {
+impl CounterRef {
     /// # Safety
     ///
     /// Something keeps the counter until the last use of the result and of its copies as a counter.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn new(counter: &Counter) -> Kept {
-        Kept(counter.object())
+    pub(crate) unsafe fn new(counter: &Counter) -> CounterRef {
+        CounterRef(counter.object())
     }
 
     #[inline]
@@ -756,7 +756,7 @@ impl Kept {
     }
 }
 
-impl Deref for Kept {
+impl Deref for CounterRef {
     type Target = Counter;
 
     #[inline]
@@ -767,14 +767,14 @@ impl Deref for Kept {
     }
 }
 
-/// A [`Kept`] by its header, which is all that a hit reads.
+/// A [`CounterRef`] by its header, which is all that a hit reads.
 #[derive(Clone, Copy)]
 pub(crate) struct KeptHeader(&'static Header);
 
 impl KeptHeader {
     /// # Safety
     ///
-    /// As for [`Kept::new`].
+    /// As for [`CounterRef::new`].
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn new(header: &'static Header) -> KeptHeader {

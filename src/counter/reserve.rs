@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -78,7 +78,7 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     counted::audit_uncharged(counter, alone, taken);
-    let stale = Stale::new(counter);
+    let stale = WeakCounter::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
     // now. A charge in line needs less room for that, and no look has told it.

@@ -3,7 +3,7 @@
 //!
 //! Edges: E5 (transit), E14 (a second charger), E15 (the last uncharge).
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
@@ -118,7 +118,7 @@ impl Counter {
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         // What is asked of the counter after its last units are back, it is asked by a new handle.
-        let stale = Stale::new(self);
+        let stale = WeakCounter::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             // Without a slot of its own: an allocator that frees inside a slow path of the thread, or

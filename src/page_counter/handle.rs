@@ -5,7 +5,7 @@ use std::fmt;
 use crate::counter::at_limit;
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, Kept, KeptHeader, Object};
+use crate::counter::object::{Counter, CounterRef, KeptHeader, Object};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
@@ -76,7 +76,7 @@ impl fmt::Debug for Alone {
 
 struct Keep {
     /// With a handle of this value.
-    counter: Kept,
+    counter: CounterRef,
     name: Box<str>,
     parent: Option<Arc<Keep>>,
 }
@@ -110,7 +110,7 @@ impl<K> PageCounter<K> {
     #[allow(unsafe_code)]
     pub(crate) fn new(counter: &Counter, keep: K) -> Self {
         // SAFETY: `keep` keeps the counter, and lives as long as the value.
-        let header = unsafe { Kept::new(counter) }.header();
+        let header = unsafe { CounterRef::new(counter) }.header();
         PageCounter { header, keep }
     }
 
@@ -247,7 +247,7 @@ impl PageCounter {
     #[allow(unsafe_code)]
     fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
         // SAFETY: the value has the handle.
-        let kept = unsafe { Kept::new(&counter) };
+        let kept = unsafe { CounterRef::new(&counter) };
         counter.into_raw();
         PageCounter::new(
             &kept,

@@ -14,9 +14,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::effective;
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::error::USAGE_MAX;
@@ -64,14 +64,14 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
-        let is_over = |&mut (of, _): &mut (Stale, _)| {
-            of == Stale::new(group) || !of.is_there() || of.object.state().is_offline()
+        let is_over = |&mut (of, _): &mut (WeakCounter, _)| {
+            of == WeakCounter::new(group) || !of.is_there() || of.object.state().is_offline()
         };
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
         marks(group).set_policy(policy);
         marks(group).set(ORDERS, order.is_some());
         oom.orders
-            .extend(order.map(|order| (Stale::new(group), order)));
+            .extend(order.map(|order| (WeakCounter::new(group), order)));
         dropped
     };
     // Foreign code is dropped without the lock.
@@ -82,7 +82,7 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
 pub(crate) fn policy_of(group: &Counter) -> OomOrder {
     let _path = SlowPath::enter();
     let oom = table(group.tree()).lock();
-    let is_own = |(of, _): &&(Stale, _)| *of == Stale::new(group);
+    let is_own = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(group);
     OomOrder {
         policy: marks(group).policy(),
         order: oom
@@ -112,7 +112,7 @@ fn table(of: &Tree) -> &Lock<Oom> {
 }
 
 impl Victim {
-    fn name(&self) -> Stale {
+    fn name(&self) -> WeakCounter {
         self.levels[0]
     }
 
@@ -120,13 +120,13 @@ impl Victim {
     /// answers for it.
     pub(crate) fn includes(&self, group: &Counter) -> bool {
         let answers = |level: &&Counter| {
-            Stale::new(level) == self.name() || self.inner.contains(&Stale::new(level))
+            WeakCounter::new(level) == self.name() || self.inner.contains(&WeakCounter::new(level))
         };
         !is_spared(group)
             && group
                 .path_to_root()
                 .find(answers)
-                .is_some_and(|level| Stale::new(level) == self.name())
+                .is_some_and(|level| WeakCounter::new(level) == self.name())
     }
 
     /// More may come from it.
@@ -140,7 +140,7 @@ impl Victim {
 pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
 
 impl Excluded {
-    fn contains(&self, group: Stale) -> bool {
+    fn contains(&self, group: WeakCounter) -> bool {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
 
@@ -257,7 +257,7 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
 enum Wish {
     /// There is none, or it has failed: the order of this crate holds.
     Ours,
-    This(Stale),
+    This(WeakCounter),
     None,
 }
 
@@ -288,9 +288,9 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
         let _path = SlowPath::enter();
         let oom = table(domain.tree()).lock();
         let is_here = |victim: &Arc<Victim>| {
-            victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+            victim.levels.contains(&WeakCounter::new(domain)) && !excluded.contains(victim.name())
         };
-        let has = |(of, _): &&(Stale, _)| *of == Stale::new(chooser);
+        let has = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(chooser);
         let Some((_, order)) = oom.orders.iter().find(has) else {
             return Wish::Ours;
         };
@@ -316,9 +316,9 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
     }
     // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
     match context::in_hook(|| order.call(|order| order(&candidates))) {
-        Some(Ok(Some(at))) => candidates
-            .get(at)
-            .map_or(Wish::Ours, |chosen| Wish::This(Stale::new(&chosen.group))),
+        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| {
+            Wish::This(WeakCounter::new(&chosen.group))
+        }),
         Some(Ok(None)) => Wish::None,
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
@@ -347,12 +347,12 @@ fn choose_by<'a>(
     if oom
         .victims
         .iter()
-        .any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain)))
+        .any(|victim| !victim.is_awaited() && victim.levels.contains(&WeakCounter::new(domain)))
     {
         return None;
     }
     let is_here = |victim: &&Arc<Victim>| {
-        victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+        victim.levels.contains(&WeakCounter::new(domain)) && !excluded.contains(victim.name())
     };
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
@@ -372,7 +372,7 @@ fn choose_by<'a>(
     let wished = match wish {
         Wish::This(wished) => ranked
             .iter()
-            .position(|candidate| Stale::new(&candidate.unit) == *wished)
+            .position(|candidate| WeakCounter::new(&candidate.unit) == *wished)
             .or(Some(0)),
         Wish::Ours => Some(0),
         Wish::None => None,
@@ -472,7 +472,7 @@ impl Oom {
             Candidate {
                 // SAFETY: the hook in the list has a handle on the group, which keeps what is
                 // above; its caller holds the lock.
-                unit: unsafe { Kept::new(unit) },
+                unit: unsafe { CounterRef::new(unit) },
                 importance: importance::of(group).max(importance::of(unit)),
                 overrun: overrun(unit, domain),
                 below: 0,
@@ -482,7 +482,7 @@ impl Oom {
             }
         };
         let mut over: Vec<Candidate> = inside.map(candidate).collect();
-        over.retain(|candidate| !excluded.contains(Stale::new(&candidate.unit)));
+        over.retain(|candidate| !excluded.contains(WeakCounter::new(&candidate.unit)));
         // By number, not by address: of two that are as far above their shares each run takes the
         // same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
@@ -578,9 +578,9 @@ impl Oom {
             .hooks
             .values()
             .filter(is_inner)
-            .map(|hook| Stale::new(&hook.group))
+            .map(|hook| WeakCounter::new(&hook.group))
             .collect();
-        let levels = unit.path_to_root().map(Stale::new).collect();
+        let levels = unit.path_to_root().map(WeakCounter::new).collect();
         let victim = Arc::new(Victim {
             levels,
             until,
@@ -608,7 +608,7 @@ impl Oom {
 
 struct Candidate {
     /// Its hook is in the list, and so keeps it.
-    unit: Kept,
+    unit: CounterRef,
     /// The highest of the groups that go with it and have a hook.
     importance: u8,
     overrun: u64,
@@ -668,9 +668,9 @@ impl Chosen<'_> {
             );
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
             // the call.
-            let group = unsafe { Kept::new(&hook.group) }.header();
+            let group = unsafe { CounterRef::new(&hook.group) }.header();
             // SAFETY: as above.
-            let domain = unsafe { Kept::new(self.domain) }.header();
+            let domain = unsafe { CounterRef::new(self.domain) }.header();
             let why = CancelInfo {
                 group,
                 domain,
