@@ -187,6 +187,7 @@ impl Counter {
             // Reserved bytes pay for allocated ones there: the group has no stock for charges.
             return reserve::charge(self, n, reach);
         }
+        let path = LazySlowPath::outside();
         // Otherwise the slot was lowered for a hit, and has to be raised again first.
         let thread = if missed == Consume::Miss {
             self.outside_if_closed()
@@ -194,7 +195,9 @@ impl Counter {
             None
         };
         match self.begin_closed_transit(thread.as_ref()) {
-            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, mode, reach),
+            Some((transit, is_first)) => {
+                self.charge_closed(&path, transit, is_first, n, mode, reach)
+            }
             None => self.charge_open(n, missed, mode, reach),
         }
     }
@@ -204,16 +207,16 @@ impl Counter {
     #[inline(always)]
     fn charge_closed(
         &self,
+        path: &LazySlowPath,
         transit: InTransit<'_>,
         is_first: bool,
         n: u64,
         mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
-        let path = LazySlowPath::outside();
         // In transit (E5): a thread that lowers max waits for this walk.
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = walk::walk_from(self, n, mode, None, &path);
+        let walked = walk::walk_from(self, n, mode, None, path);
         drop(transit);
         match walked {
             Ok(Walked { margin, above_max }) if path.is_outside() => {
@@ -242,7 +245,7 @@ impl Counter {
             stock: StockFinding::Closed { margin, units: n },
             is_first,
         });
-        self.end_closed_charge(&path, n, walked, reach)
+        self.end_closed_charge(path, n, walked, reach)
     }
 
     /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
