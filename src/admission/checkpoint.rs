@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::exceeded::is_above_max;
+use crate::counter::exceeded_mark::is_above_max;
 use crate::counter::object::Counter;
 use crate::pressure::high::{BATCH, levels_that_delay};
 use crate::pressure::victims;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::below::{self, Taken};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::transfer::{self, Taken};
 use crate::sync::{is_over, pause};
 
 struct Below<'a> {
@@ -21,7 +21,8 @@ struct Below<'a> {
 
 impl<'a> Below<'a> {
     fn charge_below(&self) -> Result<u64, LevelRefusal<'a>> {
-        let taken = below::charge_slow(self.terms.group, self.terms.bytes, self.from, self.common)?;
+        let taken =
+            transfer::transfer_in(self.terms.group, self.terms.bytes, self.from, self.common)?;
         self.taken.set(taken);
         Ok(0)
     }
@@ -81,7 +82,7 @@ pub(crate) fn move_charge<'a>(
             .or_else(|refusal| reclaim_and_retry(&attempt, refusal));
         charged.map_err(ChargeFailure::count)?;
         // Mutation: transfer-leaves-the-old-side-charged
-        below::uncharge_slow(from, bytes, common, attempt.taken.get());
+        transfer::transfer_out(from, bytes, common, attempt.taken.get());
     }
     Ok(())
 }

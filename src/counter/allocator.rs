@@ -13,7 +13,7 @@ use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::defer_releases;
 use crate::counter::thread_stock::take_back;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, look};
+use crate::counter::{at_limit, bookkeeping, look};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::deferred;
@@ -301,9 +301,9 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         // Counted without a block: a cell's page may be missing. A covering group counts the units
         // that it is charged for elsewhere.
         if counter.cover().is_none() {
-            counted::note_charged(counter, units);
+            bookkeeping::note_charged(counter, units);
         }
-        counted::audit_charged(counter, None, units);
+        bookkeeping::audit_charged(counter, None, units);
     }
     match owned_cell(counter, &path) {
         Some(cell) => cell.add(n),

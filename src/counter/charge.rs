@@ -10,9 +10,9 @@ use crate::counter::object::tree::StockMove;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::walk::{self, Walked};
-use crate::counter::{counted, cover, live_peak, look, width};
+use crate::counter::{bookkeeping, cover, live_peak, look, width};
 use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -151,7 +151,7 @@ impl Counter {
             live_peak::note_mover(self, None);
         }
         let walked = walk::walk(self, charged, ChargeMode::Force, None);
-        counted::charged(self, path.own_block(), charged);
+        bookkeeping::charged(self, path.own_block(), charged);
         if walked.is_ok_and(|walked| walked.above_max.is_some())
             && let Some(outermost) = path.outermost()
         {
@@ -228,7 +228,7 @@ impl Counter {
                 let stock = StockFinding::Closed { margin, units: n };
                 if is_first || !at_limit::is_due(self, stock) {
                     // The stock stays closed, and nothing is left to do.
-                    counted::note_charged(self, n);
+                    bookkeeping::note_charged(self, n);
                     return Ok(n);
                 }
             }
@@ -276,7 +276,7 @@ impl Counter {
         // In transit: the slot once more, a batch, or exactly `n`.
         let walked = match self.consume_or_walk(&path, n, missed, mode) {
             Ok(MissedCharge::Hit) => {
-                counted::charged(self, path.own_block(), n);
+                bookkeeping::charged(self, path.own_block(), n);
                 return Ok(0);
             }
             Ok(MissedCharge::Walked(walked)) => Ok(walked),
@@ -310,7 +310,7 @@ impl Counter {
                 n
             }
         };
-        counted::charged(self, path.own_block(), n);
+        bookkeeping::charged(self, path.own_block(), n);
         Ok(units)
     }
 

@@ -9,10 +9,10 @@ use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
-use crate::counter::spare::{Side, above_zero};
+use crate::counter::spare_word::{Side, above_zero};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
-use crate::counter::{counted, look};
+use crate::counter::{bookkeeping, look};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -148,7 +148,7 @@ fn walk_covering(
 /// Notes for a round of reclaim what the top has been charged.
 pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::note_charged(level, n);
+        bookkeeping::note_charged(level, n);
     }
 }
 
@@ -217,7 +217,7 @@ pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Count
 /// Uncharges a level and those above it, up to `above`.
 fn uncharge(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::note_uncharged(level, n);
+        bookkeeping::note_uncharged(level, n);
     }
     level.uncharge(n, above);
 }

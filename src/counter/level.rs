@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
-use crate::counter::{claim, exceeded, look, marks, raw};
+use crate::counter::{claim, exceeded_mark, look, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -376,7 +376,7 @@ impl Counter {
         let watched = object.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong
         // now.
-        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded_mark::is_near_max(object));
         if !is_right || object.first().state().unreferenced(of).is_some() {
             fell_slow(level, path);
         }

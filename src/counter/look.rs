@@ -15,7 +15,7 @@ use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
-use crate::counter::{exceeded, marks, pressure_mark};
+use crate::counter::{exceeded_mark, marks, pressure_mark};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
@@ -41,7 +41,7 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
             policies.usage_moved(level);
         }
     }
-    exceeded::moved(level);
+    exceeded_mark::moved(level);
 }
 
 /// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below
@@ -86,7 +86,7 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
     } = &object.limits;
     let bits = watched.bits();
     // Near max either mark is right, so usage that goes up and down there does not write the mark.
-    if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(object)) {
+    if bits == 0 || (bits == EXCEEDED && exceeded_mark::is_near_max(object)) {
         return;
     }
     // To keep the level costs a write to its state word, which others share: only where there is
@@ -97,7 +97,7 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
         || marks::is_excess_wrong(object)
         || pressure_mark::is_wrong(object)
         || pressure_mark::may_be_credit(object)
-        || exceeded::has_fallen(object);
+        || exceeded_mark::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle
     // Mutation: e12-a-level-is-listed-that-may-be-gone

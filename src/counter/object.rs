@@ -23,7 +23,7 @@ use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::open_count::OpenStocks;
 use crate::counter::peak::{LivePeak, NO_MOVER, Peaks};
 use crate::counter::protection::Protected;
-use crate::counter::spare::Cover;
+use crate::counter::spare_word::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;

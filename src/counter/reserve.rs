@@ -3,14 +3,14 @@
 use std::convert::Infallible;
 
 use crate::counter::at_limit::{self, DrainReach};
-use crate::counter::counted;
+use crate::counter::bookkeeping;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::WeakCounter;
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
@@ -29,7 +29,7 @@ pub(crate) fn charge<'a>(
         rise = more.max(rise);
         Ok(())
     })?;
-    counted::audit_charged(counter, path.own_block(), n);
+    bookkeeping::audit_charged(counter, path.own_block(), n);
     Ok(rise)
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
         Ok::<_, Infallible>(())
     });
     let Ok(_) = forced;
-    counted::audit_charged(counter, path.own_block(), n);
+    bookkeeping::audit_charged(counter, path.own_block(), n);
 }
 
 /// Charges a level and those above it, up to `above`.
@@ -77,7 +77,7 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     let alone = path.own_block();
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
-    counted::audit_uncharged(counter, alone, taken);
+    bookkeeping::audit_uncharged(counter, alone, taken);
     let stale = WeakCounter::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid

@@ -8,7 +8,7 @@ use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::thread_stock::take_back;
-use crate::counter::{at_limit, counted, reserve};
+use crate::counter::{at_limit, bookkeeping, reserve};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
@@ -73,7 +73,7 @@ impl Counter {
         let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);
         };
-        counted::note_uncharged(self, n);
+        bookkeeping::note_uncharged(self, n);
         self.uncharge_up_to(n, None, &path);
         drop(transit);
     }
@@ -90,9 +90,9 @@ impl Counter {
         let tree = self.tree().number;
         // The audit counts first: once the credit is put back the object may be another counter's.
         if self.cover().is_none() {
-            counted::note_uncharged(self, n);
+            bookkeeping::note_uncharged(self, n);
         }
-        counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
+        bookkeeping::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         // The put that the hit path has left out for such a counter.
         if incarnation.slow_only {
             let fenced = incarnation.fenced;

@@ -3,7 +3,7 @@
 use super::handle::Group;
 use crate::counter::allocator;
 use crate::counter::at_limit::{self, StockFinding};
-use crate::counter::cached::{self, Rest};
+use crate::counter::cached_slot::{self, Rest};
 use crate::counter::object::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::lifecycle::unowned as unowned_group;
@@ -99,7 +99,7 @@ impl Owner {
     /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> Result<Owner, UnfinishedStep> {
-        cached::charge(current::word(), bytes as u64)
+        cached_slot::charge(current::word(), bytes as u64)
             .map(Owner)
             .map_err(UnfinishedStep)
     }
@@ -119,7 +119,7 @@ impl Owner {
                 // SAFETY: the thread's scope keeps the group.
                 let header = unsafe { KeptHeader::new(header) };
                 match rest.0 {
-                    Rest::Undo => Owner(cached::undo_charge(header, n)),
+                    Rest::Undo => Owner(cached_slot::undo_charge(header, n)),
                     _ => Owner(allocator::charge_current(header, n)),
                 }
             },
@@ -171,7 +171,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached::grow(self.0, bytes as u64).map_err(UnfinishedStep)
+        cached_slot::grow(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_grow`](Self::begin_grow).
@@ -186,7 +186,7 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::Undo => cached::undo_grow(self.0, n),
+                Rest::Undo => cached_slot::undo_grow(self.0, n),
                 _ => allocator::grow(self.0, n),
             }
         }
@@ -221,7 +221,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
+        cached_slot::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_uncharge`](Self::begin_uncharge).
@@ -236,8 +236,8 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::GiveBack => cached::end_uncharge(self.0, n, Put::Full),
-                Rest::TakeBack => cached::end_uncharge(self.0, n, Put::Closed),
+                Rest::GiveBack => cached_slot::end_uncharge(self.0, n, Put::Full),
+                Rest::TakeBack => cached_slot::end_uncharge(self.0, n, Put::Closed),
                 _ => allocator::uncharge(self.0, n),
             }
         }

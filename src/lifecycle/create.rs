@@ -2,8 +2,8 @@
 //! is released again.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::creation::{self, Init};
 use crate::counter::handle::Handle;
-use crate::counter::join::{self, Init};
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
@@ -65,7 +65,7 @@ pub(crate) fn root_group(
     tree.hierarchy
         .lock_for(&group, Hash::of_unnamed(&group))
         .link(&group, false);
-    join::finish_join(tree, &group, false);
+    creation::finish_join(tree, &group, false);
     Ok(group)
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn create(
     match linked {
         Ok(first) => {
             count_name(groups, &group, u64::wrapping_add);
-            join::finish_join(tree, &group, first);
+            creation::finish_join(tree, &group, first);
             // Mutation: a-new-group-is-marked-after-its-link
             Ok(group)
         }
@@ -224,7 +224,7 @@ fn start_group(
 ) -> Result<Handle, NoMemory> {
     let group = group_object::take(tree, groups)?;
     for (counter, init) in group.objects().zip(inits) {
-        join::start(tree, counter, init);
+        creation::start(tree, counter, init);
     }
     let group = Handle::adopt(group);
     group_object::of(&group).begin(name);

@@ -9,7 +9,7 @@ use crate::counter::object::{Counter, CounterRef, KeptHeader, Object};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
-use crate::counter::{join, marks, retire};
+use crate::counter::{creation, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::slot::{Consume, Put};
@@ -173,7 +173,7 @@ impl PageCounter {
             Some(extension) => Handle::adopt(Object::of(extension.root(&config))),
             None => {
                 let _path = SlowPath::enter();
-                join::bare_root(&config)
+                creation::bare_root(&config)
             }
         };
         PageCounter::keep(counter, config.name, None)
@@ -211,7 +211,7 @@ impl PageCounter {
             Some(extension) => Handle::adopt(Object::of(extension.child(self.header.header()))),
             None => {
                 let _path = SlowPath::enter();
-                join::child(self.counter())
+                creation::child(self.counter())
             }
         };
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))

@@ -23,7 +23,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};

@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
+use crate::counter::idle_visits::IdleVisits;
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
 use crate::counter::peak::{LiveWindows, Windows};
-use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};

@@ -8,7 +8,7 @@ use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object, SHARE_OF_MAX};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Cover;
+use crate::counter::spare_word::Cover;
 use crate::counter::stocks::Scope;
 use crate::error::CounterId;
 use crate::sync::Arc;
