@@ -18,9 +18,9 @@ use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::context;
 
-/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to
-/// charge plain bytes.
-pub(crate) struct Terms<'a> {
+/// Parameters of one attempt to charge: for what, by which means, and its place in line. By
+/// themselves they are an attempt to charge plain bytes.
+pub(crate) struct AttemptTerms<'a> {
     pub(super) group: &'a Counter,
     pub(super) bytes: u64,
     /// Bytes that come on top of usage.
@@ -38,12 +38,12 @@ pub(crate) struct Terms<'a> {
     pub(super) line: RefCell<Option<Ticket>>,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> AttemptTerms<'a> {
     /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
         let end = None;
         let line = RefCell::new(None);
-        Terms {
+        AttemptTerms {
             group,
             bytes,
             adds: bytes,
@@ -86,7 +86,7 @@ impl<'a> Terms<'a> {
 }
 
 pub(crate) trait Attempt<'a> {
-    fn terms(&self) -> &Terms<'a>;
+    fn terms(&self) -> &AttemptTerms<'a>;
 
     /// Charges, if there is room.
     fn charge(&self) -> Progress<'a>;

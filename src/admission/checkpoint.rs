@@ -7,7 +7,7 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
+use crate::admission::attempt::{Attempt, AttemptTerms, ChargeFailure, ChargeResult, Progress};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::exceeded_mark::is_above_max;
@@ -30,9 +30,9 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
     }
     for level in group.path_to_root() {
         // Reclaim makes room for the next byte.
-        let terms = Terms {
+        let terms = AttemptTerms {
             adds: 0,
-            ..Terms::new(group, 1, wait_for != WaitFor::Nothing)
+            ..AttemptTerms::new(group, 1, wait_for != WaitFor::Nothing)
         };
         let excess = Excess { terms, level };
         let Progress::Continue(refusal) = excess.charge() else {
@@ -59,12 +59,12 @@ pub(crate) fn concerns(group: &Counter) -> bool {
 
 /// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
 struct Excess<'a> {
-    terms: Terms<'a>,
+    terms: AttemptTerms<'a>,
     level: &'a Counter,
 }
 
 impl<'a> Attempt<'a> for Excess<'a> {
-    fn terms(&self) -> &Terms<'a> {
+    fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
+use crate::admission::attempt::{Attempt, AttemptTerms, ChargeFailure, ChargeResult, Progress};
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -13,7 +13,7 @@ use crate::counter::transfer::{self, Taken};
 use crate::sync::{is_over, pause};
 
 struct Below<'a> {
-    terms: Terms<'a>,
+    terms: AttemptTerms<'a>,
     from: &'a Counter,
     common: &'a Counter,
     taken: Cell<Taken>,
@@ -29,7 +29,7 @@ impl<'a> Below<'a> {
 }
 
 impl<'a> Attempt<'a> for Below<'a> {
-    fn terms(&self) -> &Terms<'a> {
+    fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }
 
@@ -72,7 +72,7 @@ pub(crate) fn move_charge<'a>(
     }
     if bytes > 0 {
         let attempt = Below {
-            terms: Terms::new(to, bytes, true),
+            terms: AttemptTerms::new(to, bytes, true),
             from,
             common,
             taken: Cell::default(),

@@ -25,7 +25,7 @@ use crate::thread::slow_path;
 use crate::thread::slow_path::Entered;
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
-use crate::thread::unowned::{self, Which};
+use crate::thread::unowned::{self, UnownedCount};
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no
 /// outer slow path of the thread releases them.
@@ -131,7 +131,7 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
-        None => unowned::count(Which::Allocated, n),
+        None => unowned::count(UnownedCount::Allocated, n),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) unsafe fn uncharge(word: u32, n: u64) {
 
 #[inline(never)]
 fn uncharge_unowned(n: u64) {
-    unowned::count(Which::Freed, n);
+    unowned::count(UnownedCount::Freed, n);
 }
 
 /// The owner that a word names; `None` for 0.
@@ -189,7 +189,7 @@ pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -
         charge_slow(header, n, missed)
     };
     charged.unwrap_or_else(|| {
-        unowned::count(Which::Allocated, n);
+        unowned::count(UnownedCount::Allocated, n);
         0
     })
 }

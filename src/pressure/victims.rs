@@ -254,7 +254,7 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
 }
 
 /// Answer of an order that a service gives itself.
-enum Wish {
+enum VictimWish {
     /// There is none, or it has failed: the order of this crate holds.
     Ours,
     This(WeakCounter),
@@ -272,7 +272,7 @@ pub(crate) fn choose<'a>(
         shares::look(domain.tree());
         let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
             Some(chooser) => ask_order(chooser, domain, want, excluded),
-            None => Wish::Ours,
+            None => VictimWish::Ours,
         };
         if let Some(choice) = choose_by(domain, want, excluded, &wish) {
             return choice;
@@ -283,7 +283,12 @@ pub(crate) fn choose<'a>(
 
 /// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads
 /// may choose meanwhile.
-fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Wish {
+fn ask_order(
+    chooser: &Counter,
+    domain: &Counter,
+    want: &Want<'_>,
+    excluded: &Excluded,
+) -> VictimWish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
         let oom = table(domain.tree()).lock();
@@ -292,7 +297,7 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
         };
         let has = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(chooser);
         let Some((_, order)) = oom.orders.iter().find(has) else {
-            return Wish::Ours;
+            return VictimWish::Ours;
         };
         let order = Arc::clone(order);
         // The hook in the list keeps each of them until it has a handle.
@@ -312,19 +317,19 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
         (order, shown.collect::<Vec<_>>())
     };
     if candidates.is_empty() {
-        return Wish::Ours;
+        return VictimWish::Ours;
     }
     // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
     match context::in_hook(|| order.call(|order| order(&candidates))) {
-        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| {
-            Wish::This(WeakCounter::new(&chosen.group))
+        Some(Ok(Some(at))) => candidates.get(at).map_or(VictimWish::Ours, |chosen| {
+            VictimWish::This(WeakCounter::new(&chosen.group))
         }),
-        Some(Ok(None)) => Wish::None,
+        Some(Ok(None)) => VictimWish::None,
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
-            Wish::Ours
+            VictimWish::Ours
         }
-        None => Wish::Ours,
+        None => VictimWish::Ours,
     }
 }
 
@@ -334,7 +339,7 @@ fn choose_by<'a>(
     domain: &'a Counter,
     want: &Want<'_>,
     excluded: &mut Excluded,
-    wish: &Wish,
+    wish: &VictimWish,
 ) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
@@ -370,12 +375,12 @@ fn choose_by<'a>(
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
-        Wish::This(wished) => ranked
+        VictimWish::This(wished) => ranked
             .iter()
             .position(|candidate| WeakCounter::new(&candidate.unit) == *wished)
             .or(Some(0)),
-        Wish::Ours => Some(0),
-        Wish::None => None,
+        VictimWish::Ours => Some(0),
+        VictimWish::None => None,
     };
     let chosen = wished
         .filter(|&at| at < ranked.len())
