@@ -218,7 +218,7 @@ pub(crate) struct Usage {
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU32,
     /// The counter's number in a walk over a `HierarchySnapshot`.
-    pub(crate) mark: StatU32,
+    pub(crate) snapshot_index: StatU32,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: AtomicU64,
     pub(crate) underflows: StatU64,
@@ -381,7 +381,7 @@ impl Object {
             peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
             reclaim_above,
             // A late step may still read the state. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _, audit_shared: _,
+            state: _, observed_max: _, next_to_release: _, snapshot_index: _, looks_left: _, audit_shared: _,
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, mover, forced_total, watched, soft, in_excess, protected,
@@ -422,7 +422,7 @@ impl Object {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
             reclaim_above,
             // The state moves on to the next generation. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
+            state: _, observed_max: _, next_to_release: _, snapshot_index: _, looks_left: _,
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,

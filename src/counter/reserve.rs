@@ -72,7 +72,7 @@ pub(super) fn admit<'a>(
 /// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the
 /// counter may be gone.
 #[cold]
-pub(crate) fn release(counter: &Counter, n: u64) {
+pub(crate) fn uncharge(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let alone = path.own_block();
     let (taken, _kept) = take_reserved(counter, n, None);

@@ -28,7 +28,7 @@ pub(crate) fn retire(counter: &Counter) {
     let parent = counter
         .parent()
         .map(|parent| Handle::adopt(parent.object()));
-    make::give_back(&tree, counter.object());
+    make::recycle_unused(&tree, counter.object());
     drop(parent);
 }
 

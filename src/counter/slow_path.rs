@@ -207,7 +207,7 @@ fn release_claimed_slow(first: *const ()) {
         let gone = group
             .tree()
             .policies()
-            .and_then(|policies| policies.release(group));
+            .and_then(|policies| policies.release_object(group));
         drop(entered);
         // With the last group goes its tree, and foreign values of the tree: outside of any slow
         // path.

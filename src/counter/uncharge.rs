@@ -65,7 +65,7 @@ impl Counter {
         }
         // Reserved bytes may stay in usage there, to pay for allocated ones.
         if self.cover().is_some() {
-            return reserve::release(self, n);
+            return reserve::uncharge(self, n);
         }
         // A closed stock and no credit here: the walk back is all that there is to do.
         let path = LazySlowPath::outside();

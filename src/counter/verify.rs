@@ -437,15 +437,18 @@ impl Sums {
 /// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of
 /// its hierarchy.
 fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
-    (0..)
-        .zip(&order)
-        .for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
+    (0..).zip(&order).for_each(|(number, counter)| {
+        counter
+            .usage
+            .snapshot_index
+            .store(number, Ordering::Relaxed)
+    });
     order
 }
 
 /// The index of a counter in `order`, if it is there.
 fn number(order: &[&Counter], counter: &Counter) -> Option<usize> {
-    let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
+    let at = counter.usage.snapshot_index.load(Ordering::Relaxed) as usize;
     order
         .get(at)
         .is_some_and(|&there| std::ptr::eq(there, counter))

@@ -129,7 +129,7 @@ pub(crate) fn create(
             rings::release(&group);
             events::forget(&group);
             group_object::of(&group).end();
-            make::give_back(tree, group.into_raw());
+            make::recycle_unused(tree, group.into_raw());
             // A parent that goes offline is the reason, whatever else there is.
             if !parent.child_count().is_barred() {
                 return Err(refused);
@@ -232,7 +232,11 @@ fn start_group(
 }
 
 /// Release a group object, which the caller has claimed (E15).
-pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &Counter) -> Option<Incarnation> {
+pub(crate) fn release_object(
+    tree: &Tree,
+    groups: &GroupTree,
+    group: &Counter,
+) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(|counter| counter.is_open()) {
         let path = SlowPath::enter();

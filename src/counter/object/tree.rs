@@ -262,7 +262,7 @@ pub(crate) trait Policies: Send + Sync {
     /// Releases the object of a group that this thread has claimed, and then the handle on its
     /// parent. The caller drops the result outside of any slow path: with the root's incarnation
     /// the tree ends.
-    fn release(&self, group: &Counter) -> Option<Incarnation>;
+    fn release_object(&self, group: &Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
