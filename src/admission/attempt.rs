@@ -21,7 +21,7 @@ use crate::thread::context;
 /// Parameters of one attempt to charge, and its place in line. On their own they are an attempt to
 /// charge plain bytes to a group; a checkpoint and a transfer put something of their own beside them
 /// (see [`Attempt`]).
-pub(crate) struct Terms<'a> {
+pub(crate) struct AttemptTerms<'a> {
     pub(super) group: &'a Counter,
     pub(super) bytes: u64,
     /// Bytes that come on top of usage: those that a victim has to give beyond what is above max.
@@ -41,12 +41,12 @@ pub(crate) struct Terms<'a> {
     pub(super) line: RefCell<Option<Ticket>>,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> AttemptTerms<'a> {
     /// An attempt to charge `bytes` that may cancel groups and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
         let end = None;
         let line = RefCell::new(None);
-        Terms {
+        AttemptTerms {
             group,
             bytes,
             adds: bytes,
@@ -91,10 +91,10 @@ impl<'a> Terms<'a> {
 }
 
 /// What is tried again after each step that may have made room. There are three: plain bytes
-/// ([`Terms`]), a checkpoint, which fits once nothing is above max, and a transfer, which charges
+/// ([`AttemptTerms`]), a checkpoint, which fits once nothing is above max, and a transfer, which charges
 /// some of the levels.
 pub(crate) trait Attempt<'a> {
-    fn terms(&self) -> &Terms<'a>;
+    fn terms(&self) -> &AttemptTerms<'a>;
 
     /// Charges, if there is room.
     fn charge(&self) -> Progress<'a>;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::admission::attempt::{
-    Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever,
+    Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
 };
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
@@ -23,7 +23,7 @@ pub(super) fn cancel_for<'a>(
 ) -> Progress<'a> {
     let terms = attempt.terms();
     let level = refusal.level;
-    let &Terms {
+    let &AttemptTerms {
         group,
         bytes,
         adds,

@@ -7,10 +7,10 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
+use crate::admission::attempt::{Attempt, AttemptTerms, ChargeFailure, ChargeResult, Progress};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::exceeded::is_above_max;
+use crate::counter::exceeded_mark::is_above_max;
 use crate::counter::object::Counter;
 use crate::pressure::high::{BATCH, levels_that_delay};
 use crate::pressure::victims;
@@ -31,9 +31,9 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
     for level in group.path_to_root() {
         // The bytes above max are charged already, so nothing is added. One byte stands for the next
         // charge: reclaim makes room for that, and not for usage that is right at the max.
-        let terms = Terms {
+        let terms = AttemptTerms {
             adds: 0,
-            ..Terms::new(group, 1, wait_for != WaitFor::Nothing)
+            ..AttemptTerms::new(group, 1, wait_for != WaitFor::Nothing)
         };
         let excess = Excess { terms, level };
         let Progress::Continue(refusal) = excess.charge() else {
@@ -60,12 +60,12 @@ pub(crate) fn concerns(group: &Counter) -> bool {
 
 /// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
 struct Excess<'a> {
-    terms: Terms<'a>,
+    terms: AttemptTerms<'a>,
     level: &'a Counter,
 }
 
 impl<'a> Attempt<'a> for Excess<'a> {
-    fn terms(&self) -> &Terms<'a> {
+    fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }
 

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms, decided};
+use crate::admission::attempt::{Attempt, AttemptTerms, ChargeResult, Progress, decided};
 use crate::admission::wait::{LineTime, may_wait};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -27,9 +27,9 @@ pub(crate) enum WaitFor {
     Until(LineTime),
 }
 
-impl<'a> Terms<'a> {
+impl<'a> AttemptTerms<'a> {
     pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
-        let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
+        let mut terms = AttemptTerms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
             terms.end = time.reclaim_end();
             terms.cancels = !time.is_zero();
@@ -67,8 +67,8 @@ impl<'a> Terms<'a> {
     }
 }
 
-impl<'a> Attempt<'a> for Terms<'a> {
-    fn terms(&self) -> &Terms<'a> {
+impl<'a> Attempt<'a> for AttemptTerms<'a> {
+    fn terms(&self) -> &AttemptTerms<'a> {
         self
     }
 

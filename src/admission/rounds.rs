@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::admission::attempt::{
-    Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever,
+    Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
 };
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -30,7 +30,7 @@ pub(super) fn reclaim_for<'a>(
     mut refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
-    let &Terms {
+    let &AttemptTerms {
         group,
         bytes,
         may_block,
@@ -108,7 +108,7 @@ fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
 /// for so many bytes are promised and have not come in time, or others are about to free something
 /// and the attempt does not wait for them.
 fn one_round(
-    terms: &Terms,
+    terms: &AttemptTerms,
     request: &mut Request,
     level: &Counter,
     want: u64,

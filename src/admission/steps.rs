@@ -4,7 +4,7 @@
 use std::ptr;
 
 use crate::admission::attempt::{
-    Attempt, ChargeFailure, ChargeResult, Efforts, Progress, RefusalKind, Terms,
+    Attempt, AttemptTerms, ChargeFailure, ChargeResult, Efforts, Progress, RefusalKind,
 };
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::WaitFor;
@@ -42,7 +42,7 @@ fn charge_refused<'a>(
     wait_for: WaitFor,
     failure: ChargeFailure<'a>,
 ) -> ChargeResult<'a> {
-    let plain = Terms::plain(group, bytes, wait_for);
+    let plain = AttemptTerms::plain(group, bytes, wait_for);
     match (go_on(&plain, failure), wait_for) {
         (
             Err(ChargeFailure::Refused {
@@ -147,7 +147,7 @@ pub(crate) fn try_with<'a>(
 }
 
 /// A place before less important charges, reclaim and victims, where the first try was refused.
-pub(super) fn go_on<'a>(plain: &Terms<'a>, failure: ChargeFailure<'a>) -> ChargeResult<'a> {
+pub(super) fn go_on<'a>(plain: &AttemptTerms<'a>, failure: ChargeFailure<'a>) -> ChargeResult<'a> {
     match failure {
         ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
             Progress::Break(ended) => ended,

@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
+use crate::admission::attempt::{Attempt, AttemptTerms, ChargeFailure, ChargeResult, Progress};
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::below::{self, Taken};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::transfer::{self, Taken};
 use crate::sync::{is_over, pause};
 
 /// A charge of the levels from the new group up to the common ancestor, which has the bytes already.
 struct Below<'a> {
-    terms: Terms<'a>,
+    terms: AttemptTerms<'a>,
     from: &'a Counter,
     common: &'a Counter,
     taken: Cell<Taken>,
@@ -22,14 +22,15 @@ struct Below<'a> {
 
 impl<'a> Below<'a> {
     fn charge_below(&self) -> Result<u64, LevelRefusal<'a>> {
-        let taken = below::charge_slow(self.terms.group, self.terms.bytes, self.from, self.common)?;
+        let taken =
+            transfer::transfer_in(self.terms.group, self.terms.bytes, self.from, self.common)?;
         self.taken.set(taken);
         Ok(0)
     }
 }
 
 impl<'a> Attempt<'a> for Below<'a> {
-    fn terms(&self) -> &Terms<'a> {
+    fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }
 
@@ -76,7 +77,7 @@ pub(crate) fn move_charge<'a>(
     }
     if bytes > 0 {
         let attempt = Below {
-            terms: Terms::new(to, bytes, true),
+            terms: AttemptTerms::new(to, bytes, true),
             from,
             common,
             taken: Cell::default(),
@@ -88,7 +89,7 @@ pub(crate) fn move_charge<'a>(
         // The new side is charged before the old one is given back, so that no level shows less than is
         // live. Below the common ancestor both show the bytes for a moment.
         // Mutation: transfer-leaves-the-old-side-charged
-        below::uncharge_slow(from, bytes, common, attempt.taken.get());
+        transfer::transfer_out(from, bytes, common, attempt.taken.get());
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, decided, fits_ever};
 use crate::counter::cover;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::importance;
 use crate::pressure::delays::Alarm;
@@ -66,7 +66,7 @@ pub(crate) struct InLine {
     stall: Option<Stall>,
     pub(crate) ticket: Ticket,
     /// Level where reclaimers have been asked.
-    asked: Kept,
+    asked: CounterRef,
     /// [`Event::Oom`](crate::Event::Oom) has been counted.
     counted: bool,
     time: LineTime,
@@ -240,7 +240,7 @@ impl InLine {
     pub(crate) fn take_decided<'a>(
         &mut self,
         group: &'a Counter,
-    ) -> Option<(ChargeResult<'a>, Kept)> {
+    ) -> Option<(ChargeResult<'a>, CounterRef)> {
         let (decision, level) = self.ticket.take_decided()?;
         Some((
             decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count),

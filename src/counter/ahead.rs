@@ -23,7 +23,7 @@
 //! A refusal sets the mark of its level. Looks that find room there take it away in the end, so a
 //! level that has room again costs no look for ever.
 
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::WAITING;
@@ -59,11 +59,11 @@ fn is_path_marked(counter: &Counter) -> bool {
 pub(crate) fn refusal_slow<'a>(
     counter: &'a Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     top: Option<&Counter>,
 ) -> Option<LevelRefusal<'a>> {
     // These go above max, or are refused only where a drain may make room.
-    if matches!(how, How::Force | How::AdmitOrForce) {
+    if matches!(mode, ChargeMode::Force | ChargeMode::AdmitOrForce) {
         return None;
     }
     for level in counter.path_below(top) {

@@ -8,12 +8,12 @@
 
 use crate::counter::charge::MissedCharge;
 use crate::counter::credit::online_or_above;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::defer_releases;
 use crate::counter::thread_stock::take_back;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, look};
+use crate::counter::{at_limit, bookkeeping, look};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::deferred;
@@ -25,7 +25,7 @@ use crate::thread::slow_path;
 use crate::thread::slow_path::Entered;
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
-use crate::thread::unowned::{self, Which};
+use crate::thread::unowned::{self, UnownedCount};
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no
 /// outer slow path of the thread releases them.
@@ -131,7 +131,7 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
-        None => unowned::count(Which::Allocated, n),
+        None => unowned::count(UnownedCount::Allocated, n),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) unsafe fn uncharge(word: u32, n: u64) {
 
 #[inline(never)]
 fn uncharge_unowned(n: u64) {
-    unowned::count(Which::Freed, n);
+    unowned::count(UnownedCount::Freed, n);
 }
 
 /// The owner that a word names; `None` for 0.
@@ -189,7 +189,7 @@ pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -
         charge_slow(header, n, missed)
     };
     charged.unwrap_or_else(|| {
-        unowned::count(Which::Allocated, n);
+        unowned::count(UnownedCount::Allocated, n);
         0
     })
 }
@@ -291,7 +291,7 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         deferred().note_charge();
         // By force, so it is never refused. The look at a level above its max is deferred.
         if let Ok(MissedCharge::Walked(walked)) =
-            counter.consume_or_walk(&path.0, units, missed, How::Force)
+            counter.consume_or_walk(&path.0, units, missed, ChargeMode::Force)
         {
             // To open or close the stock takes the tree's lock.
             if at_limit::is_due(counter, walked.stock) {
@@ -301,9 +301,9 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         // Counted without a block: a cell's page may be missing. A covering group counts the units
         // that it is charged for elsewhere.
         if counter.cover().is_none() {
-            counted::note_charged(counter, units);
+            bookkeeping::note_charged(counter, units);
         }
-        counted::audit_charged(counter, None, units);
+        bookkeeping::audit_charged(counter, None, units);
     }
     match owned_cell(counter, &path) {
         Some(cell) => cell.add(n),

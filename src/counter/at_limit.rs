@@ -8,11 +8,11 @@
 use std::ptr;
 
 use crate::counter::drain::Stuck;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::{DEFERRED_ABOVE, DEFERRED_UNDERFLOW, OBSERVED};
@@ -117,14 +117,14 @@ fn drain_and_retry<'a>(
         let mut stocks = tree.lock(thread);
         // The thread that held the lock before has drained: this thread tries again before it
         // drains itself.
-        refusal = match walk::walk(counter, n, How::Admit, top) {
+        refusal = match walk::walk(counter, n, ChargeMode::Admit, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
         };
         let level = refusal.level;
         level.limits.tight.store(true, Ordering::Relaxed);
         let closed = tree.close(&mut stocks, level, Scope::Subtree);
-        let retried = walk::walk(counter, n, How::Admit, top);
+        let retried = walk::walk(counter, n, ChargeMode::Admit, top);
         let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
         if !is_full {
             tree.reopen(&mut stocks, level);
@@ -167,7 +167,7 @@ fn take_own_and_retry<'a>(
     n: u64,
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    let walk = || walk::walk(counter, n, How::Admit, None);
+    let walk = || walk::walk(counter, n, ChargeMode::Admit, None);
     // The thread's own slot first: as its owner it needs no lock, no barrier and no other thread.
     let slot = path
         .own_block()
@@ -300,7 +300,7 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     tree.reopen(stocks, level);
     // A charge that waits here may fit now, or never again.
     // Mutation: e25-raised-max-schedules-no-level
-    look::look(level, true, &Lazily::inside());
+    look::look(level, true, &LazySlowPath::inside());
 }
 
 /// The stock is to open or to close: near a limit credit does more harm than good.
@@ -407,7 +407,7 @@ fn look_at_path(counter: &Counter, thread: &Outermost, deferred: u64) {
     }
     counter
         .path_to_root()
-        .for_each(|level| look::look(level, true, &Lazily::inside()));
+        .for_each(|level| look::look(level, true, &LazySlowPath::inside()));
     // What the allocator's slow path could not do without the tree's lock.
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {

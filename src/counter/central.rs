@@ -13,9 +13,9 @@
 //! (closing/offline), E43 (usage/mark), E53 (put and take/close).
 
 use crate::counter::central_word::CentralWord;
-use crate::counter::exceeded;
+use crate::counter::exceeded_mark;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};
@@ -66,7 +66,8 @@ fn has_to_walk(counter: &Counter) -> bool {
 #[inline]
 pub(crate) fn is_to_walk(counter: &Counter) -> bool {
     // E43: a charge above a limit has counted and set its mark when it returns.
-    let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
+    let is_above =
+        |level: &Counter| exceeded_mark::is_marked(level) && exceeded_mark::is_exceeded(level);
     // A group that covers takes no credit for charges.
     counter.cover().is_some()
         || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
@@ -139,7 +140,7 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     }
     // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the
     // list.
-    stocks.central.push(unsafe { Kept::new(counter) });
+    stocks.central.push(unsafe { CounterRef::new(counter) });
     // SeqCst (E35): counted, then a look whether the group is barred.
     counter
         .central_opened

@@ -4,15 +4,15 @@
 //! Edges: E5 (transit), E14 (a second charger).
 
 use crate::counter::at_limit::{self, DrainReach, StockFinding};
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
-use crate::counter::slow_path::{Lazily, SlowPath};
-use crate::counter::spare::Side;
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
+use crate::counter::spare_word::Side;
 use crate::counter::walk::{self, Walked};
-use crate::counter::{counted, cover, live_peak, look, width};
+use crate::counter::{bookkeeping, cover, live_peak, look, width};
 use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -107,7 +107,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, DrainReach::AllThreads)
+        self.charge_slow(n, missed, ChargeMode::Admit, DrainReach::AllThreads)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks,
@@ -119,7 +119,7 @@ impl Counter {
         n: u64,
         missed: Consume,
     ) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, DrainReach::OwnCredit)
+        self.charge_slow(n, missed, ChargeMode::Admit, DrainReach::OwnCredit)
     }
 
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer
@@ -131,7 +131,7 @@ impl Counter {
         // do that go above max at once.
         if self.cover().is_none()
             && self
-                .charge_slow(n, missed, How::AdmitOrForce, DrainReach::AllThreads)
+                .charge_slow(n, missed, ChargeMode::AdmitOrForce, DrainReach::AllThreads)
                 .is_ok()
         {
             return n;
@@ -150,8 +150,8 @@ impl Counter {
         if path.own_block().is_none() {
             live_peak::note_mover(self, None);
         }
-        let walked = walk::walk(self, charged, How::Force, None);
-        counted::charged(self, path.own_block(), charged);
+        let walked = walk::walk(self, charged, ChargeMode::Force, None);
+        bookkeeping::charged(self, path.own_block(), charged);
         if walked.is_ok_and(|walked| walked.above_max.is_some())
             && let Some(outermost) = path.outermost()
         {
@@ -177,7 +177,7 @@ impl Counter {
         &self,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
@@ -187,6 +187,7 @@ impl Counter {
             // Reserved bytes pay for allocated ones there: the group has no stock for charges.
             return reserve::charge(self, n, reach);
         }
+        let path = LazySlowPath::outside();
         // Otherwise the slot was lowered for a hit, and has to be raised again first.
         let thread = if missed == Consume::Miss {
             self.outside_if_closed()
@@ -194,8 +195,10 @@ impl Counter {
             None
         };
         match self.begin_closed_transit(thread.as_ref()) {
-            Some((transit, is_first)) => self.charge_closed(transit, is_first, n, how, reach),
-            None => self.charge_open(n, missed, how, reach),
+            Some((transit, is_first)) => {
+                self.charge_closed(&path, transit, is_first, n, mode, reach)
+            }
+            None => self.charge_open(n, missed, mode, reach),
         }
     }
 
@@ -204,16 +207,16 @@ impl Counter {
     #[inline(always)]
     fn charge_closed(
         &self,
+        path: &LazySlowPath,
         transit: InTransit<'_>,
         is_first: bool,
         n: u64,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
-        let path = Lazily::outside();
         // In transit (E5): a thread that lowers max waits for this walk.
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = walk::walk_from(self, n, how, None, &path);
+        let walked = walk::walk_from(self, n, mode, None, path);
         drop(transit);
         match walked {
             Ok(Walked { margin, above_max }) if path.is_outside() => {
@@ -225,7 +228,7 @@ impl Counter {
                 let stock = StockFinding::Closed { margin, units: n };
                 if is_first || !at_limit::is_due(self, stock) {
                     // The stock stays closed, and nothing is left to do.
-                    counted::note_charged(self, n);
+                    bookkeeping::note_charged(self, n);
                     return Ok(n);
                 }
             }
@@ -242,7 +245,7 @@ impl Counter {
             stock: StockFinding::Closed { margin, units: n },
             is_first,
         });
-        self.end_closed_charge(&path, n, walked, reach)
+        self.end_closed_charge(path, n, walked, reach)
     }
 
     /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
@@ -251,7 +254,7 @@ impl Counter {
     #[inline(never)]
     fn end_closed_charge<'a>(
         &'a self,
-        path: &Lazily,
+        path: &LazySlowPath,
         n: u64,
         walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
         reach: DrainReach,
@@ -266,14 +269,14 @@ impl Counter {
         &self,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
         let path = SlowPath::enter();
         // In transit: the slot once more, a batch, or exactly `n`.
-        let walked = match self.consume_or_walk(&path, n, missed, how) {
+        let walked = match self.consume_or_walk(&path, n, missed, mode) {
             Ok(MissedCharge::Hit) => {
-                counted::charged(self, path.own_block(), n);
+                bookkeeping::charged(self, path.own_block(), n);
                 return Ok(0);
             }
             Ok(MissedCharge::Walked(walked)) => Ok(walked),
@@ -307,7 +310,7 @@ impl Counter {
                 n
             }
         };
-        counted::charged(self, path.own_block(), n);
+        bookkeeping::charged(self, path.own_block(), n);
         Ok(units)
     }
 
@@ -346,7 +349,7 @@ impl Counter {
         path: &Entered,
         n: u64,
         missed: Consume,
-        how: How,
+        mode: ChargeMode,
     ) -> Result<MissedCharge<'a>, LevelRefusal<'a>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
@@ -377,7 +380,7 @@ impl Counter {
         // is in no transit of its own.
         let Some(block) = path.own_block() else {
             live_peak::note_mover(self, None);
-            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, Side::Allocated)?;
             let stock = StockFinding::Closed {
                 margin: walked.margin,
                 units: n,
@@ -408,7 +411,7 @@ impl Counter {
             } else {
                 batch
             };
-            if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
+            if let Ok(walked) = cover::walk(self, units, ChargeMode::Batch, Side::Allocated) {
                 // Mutation: e6-transit-ends-early
                 // Mutation: e3-allocator-puts-and-does-not-look-again
                 self.keep_surplus(slot, units - n);
@@ -422,10 +425,10 @@ impl Counter {
             }
             // There is no room for a batch, or others wait for it. There may be for `n` alone, but
             // the stock would only take from them what they lack.
-            let walked = cover::walk(self, n, how, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, Side::Allocated)?;
             return Ok(charged(n, walked, StockFinding::LacksRoom, is_first));
         }
-        let walked = cover::walk(self, n, how, Side::Allocated)?;
+        let walked = cover::walk(self, n, mode, Side::Allocated)?;
         let (margin, units) = (walked.margin, n);
         let stock = if is_open {
             StockFinding::PassedBy { margin, units }

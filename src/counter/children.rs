@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::links::linked;
 use crate::counter::object::tree::Shard;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::lock::{Lock, LockGuards};
 use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};
@@ -130,7 +130,7 @@ impl Listing<'_> {
     fn step(&mut self, mut found: impl FnMut(&Counter)) -> bool {
         let _path = SlowPath::enter();
         let mut shards = LockGuards::lock(self.shards.iter().map(|shard| &**shard));
-        let mut heads: [Option<Kept>; TOGETHER] = [None; TOGETHER];
+        let mut heads: [Option<CounterRef>; TOGETHER] = [None; TOGETHER];
         for (at, head) in heads.iter_mut().enumerate().take(self.shards.len()) {
             *head = match self.next[at] {
                 NextChild::First => shards[at].first_child(self.parent).map(linked),
@@ -139,7 +139,7 @@ impl Listing<'_> {
             };
         }
         // First along the links alone: what `found` looks at comes from memory meanwhile.
-        let mut slice: SmallVec<[Kept; SLICE]> = SmallVec::new();
+        let mut slice: SmallVec<[CounterRef; SLICE]> = SmallVec::new();
         while slice.len() < SLICE && heads.iter().any(Option::is_some) {
             for head in &mut heads {
                 let Some(child) = head.filter(|_| slice.len() < SLICE) else {
@@ -152,7 +152,7 @@ impl Listing<'_> {
         }
         slice.iter().for_each(|child| found(child));
         for (at, head) in heads.into_iter().enumerate().take(self.shards.len()) {
-            let begin = |child: Kept| NextChild::AtCursor(shards[at].begin_cursor(&child));
+            let begin = |child: CounterRef| NextChild::AtCursor(shards[at].begin_cursor(&child));
             self.next[at] = head.map_or(NextChild::None, begin);
         }
         heads.iter().any(Option::is_some)

@@ -5,14 +5,14 @@
 use std::ptr;
 
 use crate::counter::handle::Handle;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::Lazily;
-use crate::counter::spare::{Side, above_zero};
+use crate::counter::slow_path::LazySlowPath;
+use crate::counter::spare_word::{Side, above_zero};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
-use crate::counter::{counted, look};
+use crate::counter::{bookkeeping, look};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -114,13 +114,13 @@ pub(crate) fn come<'a, E>(
 pub(crate) fn walk(
     counter: &Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     side: Side,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     if counter.cover().is_none() {
-        walk::walk(counter, n, how, None)
+        walk::walk(counter, n, mode, None)
     } else {
-        walk_covering(counter, n, how, side)
+        walk_covering(counter, n, mode, side)
     }
 }
 
@@ -129,12 +129,12 @@ pub(crate) fn walk(
 fn walk_covering(
     counter: &Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     side: Side,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
-        let walked = walk::walk(level, more, how, above)?;
+        let walked = walk::walk(level, more, mode, above)?;
         // A waiter's bytes are not this thread's.
         if side == Side::Allocated {
             note_charged(level, more, above);
@@ -148,7 +148,7 @@ fn walk_covering(
 /// Notes for a round of reclaim what the top has been charged.
 pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::note_charged(level, n);
+        bookkeeping::note_charged(level, n);
     }
 }
 
@@ -169,7 +169,7 @@ pub(super) fn serve_waiters(counter: &Counter) {
     let waited_at = counter
         .path_to_root()
         .filter(|level| level.limits.watched.is_for(WAITING));
-    waited_at.for_each(|level| look::fell(level, &Lazily::inside()));
+    waited_at.for_each(|level| look::fell(level, &LazySlowPath::inside()));
 }
 
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an
@@ -190,7 +190,7 @@ pub(super) fn take_reserved(
     // Mutation: e15-a-reserve-is-missed-without-a-handle
     let kept = (taken < n).then(|| Handle::pin(counter.first()));
     if taken < n {
-        counter.count_underflow(n - taken, &Lazily::inside());
+        counter.count_underflow(n - taken, &LazySlowPath::inside());
     }
     (taken, kept)
 }
@@ -217,7 +217,7 @@ pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Count
 /// Uncharges a level and those above it, up to `above`.
 fn uncharge(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::note_uncharged(level, n);
+        bookkeeping::note_uncharged(level, n);
     }
     level.uncharge(n, above);
 }

@@ -3,7 +3,7 @@
 
 use crate::counter::cover;
 use crate::counter::object::Counter;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::sync::Ordering;
 
 impl Counter {

@@ -8,7 +8,7 @@
 //! (opening/offline), E36 (closing/release).
 
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
-use crate::counter::object::{Counter, Kept, Object};
+use crate::counter::object::{Counter, CounterRef, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::{central, live_peak, width};
@@ -228,7 +228,7 @@ impl Tree {
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
-    fn take_out(&self, stocks: &mut Stocks, from: &[Kept], pass: Pass) -> Result<(), Stuck> {
+    fn take_out(&self, stocks: &mut Stocks, from: &[CounterRef], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
         let _moving = self.moving.begin();
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
@@ -368,13 +368,13 @@ impl Tree {
 impl Stocks {
     /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for
     /// the claim.
-    fn claim(&mut self, stock: Kept, block: &Block) -> bool {
+    fn claim(&mut self, stock: CounterRef, block: &Block) -> bool {
         block
             .slot(stock.index)
             .is_none_or(|slot| self.claim_slot(stock, slot))
     }
 
-    pub(super) fn claim_slot(&mut self, stock: Kept, slot: &Slot) -> bool {
+    pub(super) fn claim_slot(&mut self, stock: CounterRef, slot: &Slot) -> bool {
         if self.claims.try_reserve(1).is_err() {
             return false;
         }
@@ -389,7 +389,7 @@ impl Stocks {
     /// claim that held, with its units, to `settled`. Whether an owner has consumed some of a
     /// claim.
     #[allow(unsafe_code)]
-    pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(Kept, u64)) -> bool {
+    pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(CounterRef, u64)) -> bool {
         let mut cut = false;
         for claim in self.claims.drain(..) {
             // SAFETY: the slot lies in a block of the registry, which is never freed.

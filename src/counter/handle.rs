@@ -36,15 +36,15 @@ impl Handle {
 
 /// A counter that may be gone: its object, and the incarnation that was meant.
 #[derive(Clone, Copy)]
-pub(crate) struct Stale {
+pub(crate) struct WeakCounter {
     pub(crate) object: &'static Object,
     pub(crate) of: Generation,
 }
 
-impl Stale {
+impl WeakCounter {
     #[inline]
-    pub(crate) fn new(counter: &Counter) -> Stale {
-        Stale {
+    pub(crate) fn new(counter: &Counter) -> WeakCounter {
+        WeakCounter {
             object: counter.object(),
             of: counter.first().state().generation(),
         }
@@ -65,8 +65,8 @@ impl Stale {
     }
 }
 
-impl PartialEq for Stale {
-    fn eq(&self, other: &Stale) -> bool {
+impl PartialEq for WeakCounter {
+    fn eq(&self, other: &WeakCounter) -> bool {
         ptr::eq(self.object, other.object) && self.of == other.of
     }
 }

@@ -11,10 +11,10 @@
 use std::mem;
 
 use crate::counter::central;
+use crate::counter::idle_visits::Seen;
 use crate::counter::live_peak::{self, Least};
 use crate::counter::object::Object;
 use crate::counter::object::tree::{Counters, Stocks, Tree};
-use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::Scope;
 use crate::sync::Ordering;

@@ -6,18 +6,18 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E10 (open count), E11 (protection), E15
 //! (the last uncharge), E43 (usage/mark).
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
-use crate::counter::{claim, exceeded, look, marks, raw};
+use crate::counter::{claim, exceeded_mark, look, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
 /// What a walk does at a level without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum ChargeMode {
     /// The charge is refused.
     Admit,
     /// The charge is refused, also if charges wait or if it would leave an observed level above its
@@ -127,7 +127,7 @@ impl Counter {
     /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already,
     /// and no stock is open below.
     #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> LevelTry {
+    pub(crate) fn force_at_once(&self, n: u64, path: &LazySlowPath) -> LevelTry {
         // Acquire (E10): as in `take`.
         let open = self.limits.open.load(Ordering::Acquire);
         let new = self
@@ -152,8 +152,8 @@ impl Counter {
     pub(crate) fn take(
         &self,
         n: u64,
-        how: How,
-        path: &Lazily,
+        mode: ChargeMode,
+        path: &LazySlowPath,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock
         // below, a usage above max is as good as a refusal: a stock that opens in between is closed
@@ -172,7 +172,7 @@ impl Counter {
                     continue;
                 }
                 let new = new.max(0).cast_unsigned();
-                match self.keep_or_take_off(new, self.max_after(), n, how, path) {
+                match self.keep_or_take_off(new, self.max_after(), n, mode, path) {
                     Ok(taken) => return Ok(taken),
                     // By the max that was read after the exchange, and the usage before it: what
                     // this thread has taken off again is no reason for a refusal.
@@ -180,8 +180,8 @@ impl Counter {
                 }
             } else {
                 // No drain makes room: the charge goes above max at once.
-                if how == How::Force
-                    || (how == How::AdmitOrForce && !open.is_any() && sum.is_some())
+                if mode == ChargeMode::Force
+                    || (mode == ChargeMode::AdmitOrForce && !open.is_any() && sum.is_some())
                 {
                     return Ok(self.add_forced(n, path));
                 }
@@ -193,11 +193,11 @@ impl Counter {
                 }
                 self.refusal(open, usage, max)
             };
-            return match how {
-                How::Force => Ok(self.add_forced(n, path)),
+            return match mode {
+                ChargeMode::Force => Ok(self.add_forced(n, path)),
                 // No credit was to be had since before the refusal. Where some may be, the caller
                 // drains it first.
-                How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n, path)),
+                ChargeMode::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n, path)),
                 _ => Err(refusal),
             };
         }
@@ -250,19 +250,19 @@ impl Counter {
         new: u64,
         max: u64,
         n: u64,
-        how: How,
-        path: &Lazily,
+        mode: ChargeMode,
+        path: &LazySlowPath,
     ) -> Result<TakenLevel, u64> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
-        let may_stay = match how {
-            How::Force => true,
+        let may_stay = match mode {
+            ChargeMode::Force => true,
             // A batch is more than the charge needs. It may not pass those who wait, and an
             // observed level, which admits everything, counts only what a caller has asked for as
             // above its max.
-            How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
+            ChargeMode::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
             // Only so many may pass those who wait that the first of them is not kept waiting for ever.
-            How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
+            ChargeMode::Admit | ChargeMode::AdmitOrForce => !waits || self.may_barge(n, path),
         };
         // Max fell after this thread had read it and before it added: `set_max` may have read usage
         // without these units, and then counts on this.
@@ -294,7 +294,7 @@ impl Counter {
     }
 
     /// True if a walk that has added `n` may pass the charges that wait here.
-    fn may_barge(&self, n: u64, path: &Lazily) -> bool {
+    fn may_barge(&self, n: u64, path: &LazySlowPath) -> bool {
         path.enter();
         self.tree()
             .policies()
@@ -302,7 +302,7 @@ impl Counter {
     }
 
     /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
-    pub(crate) fn undo_barge(&self, n: u64, path: &Lazily) {
+    pub(crate) fn undo_barge(&self, n: u64, path: &LazySlowPath) {
         if self.limits.watched.is_for(WAITING)
             && let Some(policies) = self.tree().policies()
         {
@@ -313,7 +313,7 @@ impl Counter {
 
     /// Adds `n` whatever max says, and as far as usage can count. By comparison, where a plain
     /// addition could overflow.
-    fn add_forced(&self, n: u64, path: &Lazily) -> TakenLevel {
+    fn add_forced(&self, n: u64, path: &LazySlowPath) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
@@ -334,7 +334,7 @@ impl Counter {
 
     /// Counts how much of `n` is above max, where it is added by force and usage is `new`.
     #[inline(always)]
-    fn count_forced(&self, new: u64, n: u64, path: &Lazily) -> TakenLevel {
+    fn count_forced(&self, new: u64, n: u64, path: &LazySlowPath) -> TakenLevel {
         fence_after_exchange();
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
@@ -367,16 +367,16 @@ impl Counter {
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an
     /// underflow, counted and clamped. Afterwards the counter may be gone.
     #[inline(always)]
-    pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
-        let level = Stale::new(self);
+    pub(crate) fn subtract(&self, n: u64, path: &LazySlowPath) -> u64 {
+        let level = WeakCounter::new(self);
         let taken = self.subtract_usage(n, path);
         fence_after_exchange();
-        let Stale { object, of } = level;
+        let WeakCounter { object, of } = level;
         // Usage that falls passes no mark of reclaim.
         let watched = object.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong
         // now.
-        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded_mark::is_near_max(object));
         if !is_right || object.first().state().unreferenced(of).is_some() {
             fell_slow(level, path);
         }
@@ -386,7 +386,7 @@ impl Counter {
     /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what
     /// is there.
     #[inline(always)]
-    fn subtract_usage(&self, n: u64, path: &Lazily) -> u64 {
+    fn subtract_usage(&self, n: u64, path: &LazySlowPath) -> u64 {
         let n = n.min(USAGE_MAX);
         if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
             // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
@@ -409,7 +409,7 @@ impl Counter {
     /// charged.
     #[cold]
     #[inline(never)]
-    fn put_back(&self, n: u64, usage: i64, path: &Lazily) -> u64 {
+    fn put_back(&self, n: u64, usage: i64, path: &LazySlowPath) -> u64 {
         let taken = usage.max(0).cast_unsigned();
         // SeqCst (E1, E11): as in `subtract_usage`.
         self.usage
@@ -420,7 +420,7 @@ impl Counter {
 
     #[cold]
     #[inline(never)]
-    fn subtract_clamped(&self, n: u64, path: &Lazily) -> u64 {
+    fn subtract_clamped(&self, n: u64, path: &LazySlowPath) -> u64 {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         // A plain subtraction would take usage far below zero for an instant, in which every charge
         // passes the limit.
@@ -442,7 +442,7 @@ impl Counter {
     }
 
     #[cold]
-    fn underflow(&self, n: u64, taken: u64, path: &Lazily) -> u64 {
+    fn underflow(&self, n: u64, taken: u64, path: &LazySlowPath) -> u64 {
         self.poisoned.store(true, Ordering::Relaxed);
         self.count_underflow(n - taken, path);
         taken
@@ -451,7 +451,7 @@ impl Counter {
     /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep
     /// the object until they are counted here (`raw`). Afterwards the counter may be gone, unless
     /// the caller has a handle. Listeners of the event run at the end of the slow path.
-    pub(crate) fn count_underflow(&self, missing: u64, path: &Lazily) {
+    pub(crate) fn count_underflow(&self, missing: u64, path: &LazySlowPath) {
         let sum = |sum: u64| Some(sum.saturating_add(missing));
         path.enter();
         look::tell_underflow(self);
@@ -476,7 +476,7 @@ impl Counter {
     }
 
     /// Subtracts units that this walk has just added.
-    pub(crate) fn take_off(&self, n: u64, path: &Lazily) {
+    pub(crate) fn take_off(&self, n: u64, path: &LazySlowPath) {
         self.subtract_usage(n, path);
         fence_after_exchange();
         look::fell(self, path);
@@ -486,7 +486,7 @@ impl Counter {
 /// The caller no longer keeps the level.
 #[cold]
 #[inline(never)]
-fn fell_slow(level: Stale, path: &Lazily) {
+fn fell_slow(level: WeakCounter, path: &LazySlowPath) {
     path.enter();
     look::fell_unkept(level);
     // E15: these may have been the last units.

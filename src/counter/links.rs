@@ -19,7 +19,7 @@ use hashbrown::TryReserveError;
 use crate::counter::handle::Handle;
 use crate::counter::make::group;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
-use crate::counter::object::{Counter, Kept, Links, Object};
+use crate::counter::object::{Counter, CounterRef, Links, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::pool::NoMemory;
 use crate::sync::lock::{Lock, LockGuard, LockGuards};
@@ -51,10 +51,10 @@ fn get(link: &StatPtr<Object>) -> Option<&Counter> {
 
 /// The group as its shard has it, which the caller has locked.
 #[allow(unsafe_code)]
-pub(in crate::counter) fn linked(group: &Counter) -> Kept {
+pub(in crate::counter) fn linked(group: &Counter) -> CounterRef {
     // SAFETY: a group that ends is unlinked before, under the same lock; the children that are
     // linked keep their parent.
-    unsafe { Kept::new(group) }
+    unsafe { CounterRef::new(group) }
 }
 
 impl Links {
@@ -210,7 +210,7 @@ impl Shard {
     }
 
     /// Take a cursor out. Returns the child that it names by now, if one is left.
-    pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<Kept> {
+    pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<CounterRef> {
         let at = self
             .cursors
             .iter()

@@ -10,12 +10,12 @@
 
 use std::ptr;
 
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
-use crate::counter::{exceeded, marks, pressure_mark};
+use crate::counter::{exceeded_mark, marks, pressure_mark};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
@@ -23,7 +23,7 @@ use crate::thread::slow_path::is_no_alloc;
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that
 /// wait may fit now. The caller may hold the tree's lock, and may be in transit.
 #[cold]
-pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
+pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
     // Mutation: e55-crossing-is-not-looked-for
@@ -41,7 +41,7 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
             policies.usage_moved(level);
         }
     }
-    exceeded::moved(level);
+    exceeded_mark::moved(level);
 }
 
 /// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below
@@ -71,7 +71,7 @@ pub(crate) fn tell_underflow(level: &Counter) {
 
 /// Looks at a level whose usage has fallen.
 #[inline]
-pub(crate) fn fell(level: &Counter, path: &Lazily) {
+pub(crate) fn fell(level: &Counter, path: &LazySlowPath) {
     if level.limits.watched.bits() != 0 {
         look(level, true, path);
     }
@@ -79,14 +79,14 @@ pub(crate) fn fell(level: &Counter, path: &Lazily) {
 
 /// Does what [`fell`] does, where the caller no longer keeps the level. This thread takes a handle
 /// meanwhile: another thread that has reported to the parent may have taken the last step.
-pub(crate) fn fell_unkept(level: Stale) {
+pub(crate) fn fell_unkept(level: WeakCounter) {
     let object = level.object;
     let LimitWords {
         watched, protected, ..
     } = &object.limits;
     let bits = watched.bits();
     // Near max either mark is right, so usage that goes up and down there does not write the mark.
-    if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(object)) {
+    if bits == 0 || (bits == EXCEEDED && exceeded_mark::is_near_max(object)) {
         return;
     }
     // To keep the level costs a write to its state word, which others share: only where there is
@@ -97,12 +97,12 @@ pub(crate) fn fell_unkept(level: Stale) {
         || marks::is_excess_wrong(object)
         || pressure_mark::is_wrong(object)
         || pressure_mark::may_be_credit(object)
-        || exceeded::has_fallen(object);
+        || exceeded_mark::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle
     // Mutation: e12-a-level-is-listed-that-may-be-gone
     if reports && let Some(level) = level.try_pin() {
-        look(&level, true, &Lazily::inside());
+        look(&level, true, &LazySlowPath::inside());
     }
 }
 

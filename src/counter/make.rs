@@ -82,7 +82,7 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
 
 /// Give an object back that no other thread has seen, or whose last user is the caller. Drops what
 /// its incarnations held.
-pub(crate) fn give_back(tree: &Tree, group: &'static Object) {
+pub(crate) fn recycle_unused(tree: &Tree, group: &'static Object) {
     group.state().end();
     drop(recycle(tree, group));
 }

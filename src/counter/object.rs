@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `&Counter` | something keeps it as long as the reference lives |
 //! | `Handle` | the value keeps it: it is counted |
-//! | `Kept`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
-//! | `Stale`, `&'static Object` | it may be gone, and the object another counter's: `Stale::try_pin` finds out |
+//! | `CounterRef`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
+//! | `WeakCounter`, `&'static Object` | it may be gone, and the object another counter's: `WeakCounter::try_pin` finds out |
 //!
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level.
 //! `incarnation` has what keeps an object alive. `thread::slot` has what credit is, and `drain` how
@@ -23,7 +23,7 @@ use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::open_count::OpenStocks;
 use crate::counter::peak::{LivePeak, NO_MOVER, Peaks};
 use crate::counter::protection::Protected;
-use crate::counter::spare::Cover;
+use crate::counter::spare_word::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
@@ -42,7 +42,7 @@ use crate::thread::directory::{Header, SlotIndex};
 ///
 /// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step
 /// that may be the last one of the incarnation a thread has a
-/// [`Stale`](crate::counter::handle::Stale): see `incarnation`.
+/// [`WeakCounter`](crate::counter::handle::WeakCounter): see `incarnation`.
 #[repr(transparent)]
 pub(crate) struct Counter(Object);
 
@@ -153,7 +153,7 @@ impl Links {
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<Kept>,
+    pub(crate) parent: Option<CounterRef>,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
@@ -221,7 +221,7 @@ pub(crate) struct Usage {
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU32,
     /// The counter's number in a walk over a `HierarchySnapshot`.
-    pub(crate) mark: StatU32,
+    pub(crate) snapshot_index: StatU32,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: AtomicU64,
     pub(crate) underflows: StatU64,
@@ -385,7 +385,7 @@ impl Object {
             peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
             reclaim_above,
             // A late step may still read the state. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _, audit_shared: _,
+            state: _, observed_max: _, next_to_release: _, snapshot_index: _, looks_left: _, audit_shared: _,
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, mover, forced_total, watched, soft, in_excess, protected,
@@ -427,7 +427,7 @@ impl Object {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
             reclaim_above,
             // The state moves on to the next generation. The others are set before they are read.
-            state: _, observed_max: _, next_to_release: _, mark: _, looks_left: _,
+            state: _, observed_max: _, next_to_release: _, snapshot_index: _, looks_left: _,
         } = &**usage;
         let LimitWords {
             max: _, open, tight, refuses, count_is_due, mover, forced_total, watched, soft, in_excess, protected,
@@ -746,16 +746,16 @@ impl Counter {
 /// A counter that something else keeps as long as this value is used: a place in a list, a ticket,
 /// a guard.
 #[derive(Clone, Copy)]
-pub(crate) struct Kept(&'static Object);
+pub(crate) struct CounterRef(&'static Object);
 
-impl Kept {
+impl CounterRef {
     /// # Safety
     ///
     /// Something keeps the counter until the last use of the result and of its copies as a counter.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn new(counter: &Counter) -> Kept {
-        Kept(counter.object())
+    pub(crate) unsafe fn new(counter: &Counter) -> CounterRef {
+        CounterRef(counter.object())
     }
 
     #[inline]
@@ -766,7 +766,7 @@ impl Kept {
     }
 }
 
-impl Deref for Kept {
+impl Deref for CounterRef {
     type Target = Counter;
 
     #[inline]
@@ -777,14 +777,14 @@ impl Deref for Kept {
     }
 }
 
-/// A [`Kept`] by its header, which is all that a hit reads.
+/// A [`CounterRef`] by its header, which is all that a hit reads.
 #[derive(Clone, Copy)]
 pub(crate) struct KeptHeader(&'static Header);
 
 impl KeptHeader {
     /// # Safety
     ///
-    /// As for [`Kept::new`].
+    /// As for [`CounterRef::new`].
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn new(header: &'static Header) -> KeptHeader {

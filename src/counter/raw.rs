@@ -73,21 +73,21 @@ impl Header {
 
 /// Which way bytes went without a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum GuardlessMove {
     Charged,
     Uncharged,
 }
 
 /// Count what did not hit. The caller has a handle, or the bytes keep the counter.
 #[cold]
-pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
+pub(crate) fn count(counter: &Counter, n: u64, way: GuardlessMove) {
     // No counter holds more, and none finds more missing.
     let n = n.min(USAGE_MAX);
     let path = SlowPath::enter();
     // Relaxed (E15), here and below: as in `RawCell::charged`.
     counter.tree().registry.raw.store(1, Ordering::Relaxed);
     let block = path.outermost().and_then(Outermost::block);
-    let n = if way == Way::Charged {
+    let n = if way == GuardlessMove::Charged {
         n.cast_signed()
     } else {
         -n.cast_signed()

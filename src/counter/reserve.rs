@@ -3,14 +3,14 @@
 use std::convert::Infallible;
 
 use crate::counter::at_limit::{self, DrainReach};
-use crate::counter::counted;
+use crate::counter::bookkeeping;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
-use crate::counter::handle::Stale;
-use crate::counter::level::How;
+use crate::counter::handle::WeakCounter;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
@@ -29,7 +29,7 @@ pub(crate) fn charge<'a>(
         rise = more.max(rise);
         Ok(())
     })?;
-    counted::audit_charged(counter, path.own_block(), n);
+    bookkeeping::audit_charged(counter, path.own_block(), n);
     Ok(rise)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         // As any forced charge: first what fits after a drain, then the rest above max.
         if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
-            let walked = walk::walk(level, more, How::Force, above);
+            let walked = walk::walk(level, more, ChargeMode::Force, above);
             if walked.is_ok_and(|walked| walked.above_max.is_some())
                 && let Some(outermost) = path.outermost()
             {
@@ -51,7 +51,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
         Ok::<_, Infallible>(())
     });
     let Ok(_) = forced;
-    counted::audit_charged(counter, path.own_block(), n);
+    bookkeeping::audit_charged(counter, path.own_block(), n);
 }
 
 /// Charges a level and those above it, up to `above`.
@@ -63,7 +63,7 @@ pub(super) fn admit<'a>(
     reach: DrainReach,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walked = level.in_transit(path.own_block(), |_| {
-        walk::walk(level, n, How::Admit, above)
+        walk::walk(level, n, ChargeMode::Admit, above)
     });
     // Mutation: transfer-refused-while-credit-is-stranded
     walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, reach))
@@ -72,13 +72,13 @@ pub(super) fn admit<'a>(
 /// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the
 /// counter may be gone.
 #[cold]
-pub(crate) fn release(counter: &Counter, n: u64) {
+pub(crate) fn uncharge(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let alone = path.own_block();
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
-    counted::audit_uncharged(counter, alone, taken);
-    let stale = Stale::new(counter);
+    bookkeeping::audit_uncharged(counter, alone, taken);
+    let stale = WeakCounter::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
     // now. A charge in line needs less room for that, and no look has told it.

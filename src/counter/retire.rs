@@ -9,7 +9,7 @@
 
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, Kept, SHARED};
+use crate::counter::object::{Counter, CounterRef, SHARED};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{live_peak, make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -28,7 +28,7 @@ pub(crate) fn retire(counter: &Counter) {
     let parent = counter
         .parent()
         .map(|parent| Handle::adopt(parent.object()));
-    make::give_back(&tree, counter.object());
+    make::recycle_unused(&tree, counter.object());
     drop(parent);
 }
 
@@ -125,7 +125,9 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
     // offline reads capacity 0.
     counter.queued.store(true, Ordering::Relaxed);
     // SAFETY: it is counted as open: see `Stocks::add_open`.
-    stocks.pending_close.push(unsafe { Kept::new(counter) });
+    stocks
+        .pending_close
+        .push(unsafe { CounterRef::new(counter) });
 }
 
 /// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has

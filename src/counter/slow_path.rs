@@ -53,16 +53,16 @@ impl Deref for SlowPath {
 
 /// A slow path that a thread enters when it first needs one. Until then its caller takes no lock,
 /// waits for no thread, allocates nothing and calls no foreign code.
-pub(crate) struct Lazily {
+pub(crate) struct LazySlowPath {
     path: OnceCell<SlowPath>,
     outside: bool,
 }
 
-impl Lazily {
+impl LazySlowPath {
     /// Makes a path for a thread that may be in no slow path.
     #[inline(always)]
-    pub(crate) const fn outside() -> Lazily {
-        Lazily {
+    pub(crate) const fn outside() -> LazySlowPath {
+        LazySlowPath {
             path: OnceCell::new(),
             outside: true,
         }
@@ -70,8 +70,8 @@ impl Lazily {
 
     /// Makes a path for a thread that is in a slow path already, and so has nothing to enter.
     #[inline(always)]
-    pub(crate) const fn inside() -> Lazily {
-        Lazily {
+    pub(crate) const fn inside() -> LazySlowPath {
+        LazySlowPath {
             path: OnceCell::new(),
             outside: false,
         }
@@ -207,7 +207,7 @@ fn release_claimed_slow(first: *const ()) {
         let gone = group
             .tree()
             .policies()
-            .and_then(|policies| policies.release(group));
+            .and_then(|policies| policies.release_object(group));
         drop(entered);
         // With the last group goes its tree, and foreign values of the tree: outside of any slow
         // path.

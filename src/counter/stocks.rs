@@ -9,7 +9,7 @@
 
 use crate::counter::config::BUDGET_SHARE;
 use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks, Tree};
-use crate::counter::object::{Counter, Kept, Object, SHARE_OF_MAX};
+use crate::counter::object::{Counter, CounterRef, Object, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::directory::{Header, SlotIndex};
@@ -59,7 +59,7 @@ impl Stocks {
     pub(crate) fn add_open(&mut self, counter: &Counter) {
         // SAFETY: no thread releases a counter that is counted as open; `remove_open` takes it out
         // of the list.
-        self.opened.push(unsafe { Kept::new(counter) });
+        self.opened.push(unsafe { CounterRef::new(counter) });
         // SeqCst (E35): counted, then a check whether the group is going offline; pairs with
         // `ChildCount::bar`.
         counter
@@ -110,7 +110,8 @@ impl Stocks {
                 hierarchy.snapshot().subtree(top).for_each(visit);
             }
             Scope::Subtree => {
-                let is_below = |counter: &Kept| !counter.is_queued() && counter.is_within(top);
+                let is_below =
+                    |counter: &CounterRef| !counter.is_queued() && counter.is_within(top);
                 stocks.extend(self.opened.iter().copied().filter(is_below));
             }
         }
@@ -138,11 +139,11 @@ impl Stocks {
 
     /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of
     /// pending closes.
-    pub(crate) fn open_behind(&self, header: &Header) -> Option<Kept> {
+    pub(crate) fn open_behind(&self, header: &Header) -> Option<CounterRef> {
         let object = Object::of(header);
         let at = object.opened.load(Ordering::Relaxed).checked_sub(1)?;
         // The counter may be another tree's by now: in this tree's list it is this tree's.
-        let is_here = |open: &Kept| std::ptr::eq(open.object(), object) && !open.is_queued();
+        let is_here = |open: &CounterRef| std::ptr::eq(open.object(), object) && !open.is_queued();
         self.opened.get(at as usize).copied().filter(is_here)
     }
 

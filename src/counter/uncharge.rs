@@ -3,12 +3,12 @@
 //!
 //! Edges: E5 (transit), E14 (a second charger), E15 (the last uncharge).
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, Object};
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::thread_stock::take_back;
-use crate::counter::{at_limit, counted, reserve};
+use crate::counter::{at_limit, bookkeeping, reserve};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
@@ -65,15 +65,15 @@ impl Counter {
         }
         // Reserved bytes may stay in usage there, to pay for allocated ones.
         if self.cover().is_some() {
-            return reserve::release(self, n);
+            return reserve::uncharge(self, n);
         }
         // A closed stock and no credit here: the walk back is all that there is to do.
-        let path = Lazily::outside();
+        let path = LazySlowPath::outside();
         let thread = self.outside_if_closed();
         let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);
         };
-        counted::note_uncharged(self, n);
+        bookkeeping::note_uncharged(self, n);
         self.uncharge_up_to(n, None, &path);
         drop(transit);
     }
@@ -90,9 +90,9 @@ impl Counter {
         let tree = self.tree().number;
         // The audit counts first: once the credit is put back the object may be another counter's.
         if self.cover().is_none() {
-            counted::note_uncharged(self, n);
+            bookkeeping::note_uncharged(self, n);
         }
-        counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
+        bookkeeping::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         // The put that the hit path has left out for such a counter.
         if incarnation.slow_only {
             let fenced = incarnation.fenced;
@@ -118,7 +118,7 @@ impl Counter {
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         // What is asked of the counter after its last units are back, it is asked by a new handle.
-        let stale = Stale::new(self);
+        let stale = WeakCounter::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             // Without a slot of its own: an allocator that frees inside a slow path of the thread, or

@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, exceeded, marks};
+use crate::counter::{cover, exceeded_mark, marks};
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
@@ -279,7 +279,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
         sum.credit = sum.credit.saturating_add(own_credit);
         sum.live = sum.live.wrapping_add(tree.audited_live(counter));
         sum.ledger += ledger::own(counter);
-        sum.marks += u64::from(exceeded::is_marked(counter));
+        sum.marks += u64::from(exceeded_mark::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, own_credit, &sum, known, &mut faults);
         let sum = if counter.cover_above().is_some() {
@@ -394,8 +394,8 @@ fn judge(
             }
         }
     }
-    if !exceeded::is_mark_right(counter) {
-        let marked = u64::from(exceeded::is_marked(counter));
+    if !exceeded_mark::is_mark_right(counter) {
+        let marked = u64::from(exceeded_mark::is_marked(counter));
         fault(VerifyFaultKind::Mark, 1 - marked, marked);
     }
     // The tree counts the marks of all its groups.
@@ -437,15 +437,18 @@ impl Sums {
 /// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of
 /// its hierarchy.
 fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
-    (0..)
-        .zip(&order)
-        .for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
+    (0..).zip(&order).for_each(|(number, counter)| {
+        counter
+            .usage
+            .snapshot_index
+            .store(number, Ordering::Relaxed)
+    });
     order
 }
 
 /// The index of a counter in `order`, if it is there.
 fn number(order: &[&Counter], counter: &Counter) -> Option<usize> {
-    let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
+    let at = counter.usage.snapshot_index.load(Ordering::Relaxed) as usize;
     order
         .get(at)
         .is_some_and(|&there| std::ptr::eq(there, counter))

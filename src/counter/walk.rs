@@ -12,10 +12,10 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::level::{How, LevelTry, TakenLevel};
+use crate::counter::level::{ChargeMode, LevelTry, TakenLevel};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::LazySlowPath;
 use crate::counter::{ahead, look};
 
 /// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack.
@@ -56,9 +56,9 @@ impl<'a> Walked<'a> {
 struct Walk<'a, 'w> {
     bottom: &'a Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     top: Option<&'w Counter>,
-    path: &'w Lazily,
+    path: &'w LazySlowPath,
 }
 
 /// Levels that a walk looks at again once it is through, with the usage that it left there, so that
@@ -84,10 +84,10 @@ struct PassedLevels<'a, 'below> {
 pub(crate) fn walk<'a>(
     counter: &'a Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     top: Option<&Counter>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    walk_from(counter, n, how, top, &Lazily::inside())
+    walk_from(counter, n, mode, top, &LazySlowPath::inside())
 }
 
 /// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it
@@ -97,14 +97,14 @@ pub(crate) fn walk<'a>(
 pub(crate) fn walk_from<'a>(
     counter: &'a Counter,
     n: u64,
-    how: How,
+    mode: ChargeMode,
     top: Option<&Counter>,
-    path: &Lazily,
+    path: &LazySlowPath,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     // A hint: without it a walk that is refused further up shows below until it is undone.
     // Mutation: walk-does-not-look-ahead
     if ahead::is_due(counter)
-        && let Some(refusal) = ahead::refusal_slow(counter, n, how, top)
+        && let Some(refusal) = ahead::refusal_slow(counter, n, mode, top)
     {
         return Err(refusal);
     }
@@ -116,7 +116,7 @@ pub(crate) fn walk_from<'a>(
         // A forced charge mostly meets a level that is above its max already. Only where a drain may
         // make room it has to look closer, which `climb` does.
         let tried = match level.take_at_once(n) {
-            LevelTry::NotAdded if how == How::AdmitOrForce => level.force_at_once(n, path),
+            LevelTry::NotAdded if mode == ChargeMode::AdmitOrForce => level.force_at_once(n, path),
             tried => tried,
         };
         match tried {
@@ -130,7 +130,7 @@ pub(crate) fn walk_from<'a>(
                 walked = Walk {
                     bottom: counter,
                     n,
-                    how,
+                    mode,
                     top,
                     path,
                 }
@@ -179,7 +179,7 @@ impl<'a> Walk<'a, '_> {
                 }
                 LevelTry::Forced(taken) => Some(taken),
                 LevelTry::AddedLookAgain { new, max } => {
-                    match level.keep_or_take_off(new, max, self.n, self.how, self.path) {
+                    match level.keep_or_take_off(new, max, self.n, self.mode, self.path) {
                         Ok(taken) => Some(taken),
                         // The units are off again. The level may have room for them by now, goes
                         // above max for a forced charge, or refuses.
@@ -219,7 +219,7 @@ impl<'a> Walk<'a, '_> {
     /// there.
     fn take_or_roll_back(&self, level: &'a Counter) -> Result<TakenLevel, LevelRefusal<'a>> {
         level
-            .take(self.n, self.how, self.path)
+            .take(self.n, self.mode, self.path)
             .map_err(|refusal| self.roll_back_slow(refusal))
     }
 
@@ -232,7 +232,7 @@ impl<'a> Walk<'a, '_> {
             // Mutation: walk-refused-without-roll-back
             below.take_off(self.n, self.path);
             // A batch has passed nobody who waits.
-            if self.how != How::Batch {
+            if self.mode != ChargeMode::Batch {
                 below.undo_barge(self.n, self.path);
             }
         }
@@ -264,12 +264,12 @@ impl Counter {
     /// lowest level had. Afterwards the counter may be gone. The caller is in a slow path.
     #[inline(never)]
     pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
-        self.uncharge_up_to(n, top, &Lazily::inside())
+        self.uncharge_up_to(n, top, &LazySlowPath::inside())
     }
 
     /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
     #[inline(always)]
-    pub(super) fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
+    pub(super) fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &LazySlowPath) -> u64 {
         let mut level = Some(self);
         let mut left = n;
         let mut lowest = None;

@@ -11,7 +11,7 @@
 //! | bits | rule |
 //! |---|---|
 //! | `HIGH`, `RECLAIMS` (set again) | they follow a value: [`follow`](Watched::follow) writes the bit, then reads the value again |
-//! | `EXCEEDED`, `PRESSURE_PARTS` | they follow usage and limits, and each change of them is counted: loops of their own (`exceeded`, `pressure_mark`) do what `follow` does |
+//! | `EXCEEDED`, `PRESSURE_PARTS` | they follow usage and limits, and each change of them is counted: loops of their own (`exceeded_mark`, `pressure_mark`) do what `follow` does |
 //! | `DEFERRED`, `DEFERRED_ABOVE`, `DEFERRED_UNDERFLOW`, `RECLAIMS` (taken), `STALLS_LOOKED_AT`, and *listed* of the policies | they hand work over: one thread takes the bit, then reads what the work is about |
 //! | `WAITING`, `OBSERVED`, `PRESSURE_KNOWN`, and *listens* and *waits* of the policies | a lock covers the bit and what it stands for |
 //!
@@ -31,7 +31,7 @@ pub(crate) const WAITING: u64 = 1 << 1;
 pub(crate) const OBSERVED: u64 = 1 << 2;
 /// The group has a high.
 pub(crate) const HIGH: u64 = 1 << 3;
-/// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do
+/// Usage is above max or high: see `exceeded_mark`. A walk that raises usage further has nothing to do
 /// about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
 /// An allocator has changed usage, and the next slow path looks at the counter: see `look::defer`.

@@ -3,7 +3,7 @@
 use super::handle::Group;
 use crate::counter::allocator;
 use crate::counter::at_limit::{self, StockFinding};
-use crate::counter::cached::{self, Rest};
+use crate::counter::cached_slot::{self, SlowWork};
 use crate::counter::object::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::lifecycle::unowned as unowned_group;
@@ -12,7 +12,7 @@ use crate::thread::context;
 use crate::thread::current;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slot::Put;
-use crate::thread::unowned::{self, Which};
+use crate::thread::unowned::{self, UnownedCount};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator
 /// keeps beside the object.
@@ -73,7 +73,7 @@ pub struct Owner(u32);
 /// ```
 #[derive(Debug)]
 #[must_use = "the step is not done"]
-pub struct UnfinishedStep(Rest);
+pub struct UnfinishedStep(SlowWork);
 
 impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
@@ -99,7 +99,7 @@ impl Owner {
     /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> Result<Owner, UnfinishedStep> {
-        cached::charge(current::word(), bytes as u64)
+        cached_slot::charge(current::word(), bytes as u64)
             .map(Owner)
             .map_err(UnfinishedStep)
     }
@@ -119,12 +119,12 @@ impl Owner {
                 // SAFETY: the thread's scope keeps the group.
                 let header = unsafe { KeptHeader::new(header) };
                 match rest.0 {
-                    Rest::Undo => Owner(cached::undo_charge(header, n)),
+                    SlowWork::Undo => Owner(cached_slot::undo_charge(header, n)),
                     _ => Owner(allocator::charge_current(header, n)),
                 }
             },
             || {
-                unowned::count(Which::Allocated, n);
+                unowned::count(UnownedCount::Allocated, n);
                 Owner::NONE
             },
         )
@@ -136,7 +136,7 @@ impl Owner {
         match allocator::charge(group.header, bytes as u64) {
             Some(word) => Owner(word),
             None => {
-                unowned::count(Which::Allocated, bytes as u64);
+                unowned::count(UnownedCount::Allocated, bytes as u64);
                 Owner::NONE
             }
         }
@@ -171,7 +171,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached::grow(self.0, bytes as u64).map_err(UnfinishedStep)
+        cached_slot::grow(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_grow`](Self::begin_grow).
@@ -186,7 +186,7 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::Undo => cached::undo_grow(self.0, n),
+                SlowWork::Undo => cached_slot::undo_grow(self.0, n),
                 _ => allocator::grow(self.0, n),
             }
         }
@@ -221,7 +221,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
+        cached_slot::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
     }
 
     /// The rest of [`begin_uncharge`](Self::begin_uncharge).
@@ -236,8 +236,8 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::GiveBack => cached::end_uncharge(self.0, n, Put::Full),
-                Rest::TakeBack => cached::end_uncharge(self.0, n, Put::Closed),
+                SlowWork::GiveBack => cached_slot::end_uncharge(self.0, n, Put::Full),
+                SlowWork::TakeBack => cached_slot::end_uncharge(self.0, n, Put::Closed),
                 _ => allocator::uncharge(self.0, n),
             }
         }
@@ -315,13 +315,13 @@ pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
 pub fn charge_unowned(bytes: usize) {
-    unowned::count(Which::Allocated, bytes as u64);
+    unowned::count(UnownedCount::Allocated, bytes as u64);
 }
 
 /// Gives back bytes that no group owns.
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
-    unowned::count(Which::Freed, bytes as u64);
+    unowned::count(UnownedCount::Freed, bytes as u64);
 }
 
 /// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`].
@@ -340,7 +340,7 @@ pub fn uncharge_unowned(bytes: usize) {
 #[inline(always)]
 #[must_use = "nothing may be counted"]
 pub fn try_uncharge_unowned(bytes: usize) -> bool {
-    unowned::try_count(Which::Freed, bytes as u64)
+    unowned::try_count(UnownedCount::Freed, bytes as u64)
 }
 
 /// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use super::registration::Registration;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};
@@ -31,7 +31,7 @@ pub struct Events {
     counts: [u64; Event::ALL.len()],
     /// Keeps the counter.
     group: Group,
-    counter: Kept,
+    counter: CounterRef,
     local: bool,
 }
 
@@ -40,7 +40,7 @@ impl Events {
     pub(crate) fn read(group: &Group, counter: &Counter, local: bool) -> Events {
         let counts = Event::ALL.map(|event| events::read(counter, event, local));
         // SAFETY: the counter is one of the group, on which the value has a handle.
-        let counter = unsafe { Kept::new(counter) };
+        let counter = unsafe { CounterRef::new(counter) };
         Events {
             counts,
             group: group.clone(),

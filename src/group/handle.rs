@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{KeptHeader, Object};
 use crate::counter::{make, object};
@@ -75,7 +75,7 @@ impl fmt::Display for GroupId {
 impl GroupId {
     /// A handle on the group, if it still exists.
     pub(crate) fn pin(self) -> Option<Handle> {
-        Stale {
+        WeakCounter {
             object: make::group(self.number)?,
             of: self.generation,
         }

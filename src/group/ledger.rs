@@ -3,7 +3,7 @@
 use super::handle::Group;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
-use crate::counter::spare::Cover;
+use crate::counter::spare_word::Cover;
 use crate::counter::{children, credit};
 use crate::hierarchy::preorder::{self, Visited};
 use crate::stat::{StatKey, Stats};

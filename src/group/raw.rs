@@ -9,7 +9,7 @@ use super::counters::GroupCounter;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;
-use crate::counter::raw::{self, Way};
+use crate::counter::raw::{self, GuardlessMove};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
@@ -304,7 +304,7 @@ impl Charge {
         let header = charge.header();
         let bytes = charge.bytes();
         if bytes > 0 {
-            raw::count(header.counter(), bytes, Way::Charged);
+            raw::count(header.counter(), bytes, GuardlessMove::Charged);
         }
         (std::ptr::from_ref(header.header()).cast(), bytes)
     }
@@ -334,7 +334,7 @@ impl Charge {
         // the counter.
         let header = unsafe { KeptHeader::new(&*word.cast::<Header>()) };
         if bytes > 0 {
-            raw::count(header.counter(), bytes, Way::Uncharged);
+            raw::count(header.counter(), bytes, GuardlessMove::Uncharged);
         }
         Charge::new(header, bytes)
     }
@@ -388,7 +388,7 @@ fn charge_with_missed_slow(
 /// No guard has the bytes.
 fn charged(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
-        raw::count(header.counter(), bytes, Way::Charged);
+        raw::count(header.counter(), bytes, GuardlessMove::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
         release(header.counter());
@@ -404,7 +404,7 @@ fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 
         header.counter().force_slow(bytes, missed(UNDONE))
     };
     if charged > 0 {
-        raw::count(header.counter(), charged, Way::Charged);
+        raw::count(header.counter(), charged, GuardlessMove::Charged);
     }
     charged
 }
@@ -414,7 +414,7 @@ fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 
 #[inline(never)]
 fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
-        raw::count(header.counter(), bytes, Way::Uncharged);
+        raw::count(header.counter(), bytes, GuardlessMove::Uncharged);
         uncharge::uncharge_missed(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });
     }
 }
@@ -422,7 +422,7 @@ fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::counter::level::How;
+    use crate::counter::level::ChargeMode;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
     use crate::counter::walk;
@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {
-            assert!(walk::walk(counter, USAGE_MAX, How::Force, None).is_ok());
+            assert!(walk::walk(counter, USAGE_MAX, ChargeMode::Force, None).is_ok());
             counter.uncharge_levels(USAGE_MAX);
         });
     }
@@ -462,7 +462,7 @@ mod tests {
             let path = SlowPath::enter();
             // 2^64 in all, and the 10 bytes that guards hold are the first of them.
             for n in [1 << 62; 4] {
-                raw::count(counter, n, Way::Uncharged);
+                raw::count(counter, n, GuardlessMove::Uncharged);
                 counter.uncharge_levels(n);
             }
             drop(path);

@@ -3,9 +3,9 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::hierarchy::declared_counters::{CounterDecl, DeclaredCounters};
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
@@ -40,7 +40,7 @@ pub(crate) struct GroupTree {
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
     pub(crate) reclaimers: Lock<Registered>,
-    pub(crate) rings: Lock<Rings<Stale>>,
+    pub(crate) rings: Lock<Rings<WeakCounter>>,
     pub(crate) waiting: Lock<Waiting>,
     pub(crate) listeners: Lock<Listeners>,
     pub(crate) oom: Lock<Oom>,
@@ -76,8 +76,8 @@ pub(crate) struct Stalls {
 #[derive(Clone, Copy)]
 pub(crate) struct DeferredStall {
     pub(crate) number: u64,
-    pub(crate) group: Kept,
-    pub(crate) level: Kept,
+    pub(crate) group: CounterRef,
+    pub(crate) level: CounterRef,
     pub(crate) since: Instant,
 }
 

@@ -9,7 +9,7 @@ use std::ptr;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::{at_limit, links, look, marks};
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
@@ -208,7 +208,7 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, mo
         set_word(counter, kind, bytes);
         // Mutation: e43-high-moves-without-a-look
         if let LimitKind::Soft | LimitKind::High | LimitKind::ReclaimAbove = kind {
-            look::look(counter, false, &Lazily::inside());
+            look::look(counter, false, &LazySlowPath::inside());
         }
     }
     0

@@ -1,6 +1,6 @@
 //! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
-use crate::counter::object::{Counter, Kept, KeptHeader};
+use crate::counter::object::{Counter, CounterRef, KeptHeader};
 use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::config::{Numa, Tier};
@@ -57,7 +57,7 @@ pub(super) fn numa(counter: &Counter) -> &Numa {
 pub(super) fn header_of(tier: &Tier, counter: &Counter) -> KeptHeader {
     let of = counter.group().nth(tier.counter).unwrap_or(counter);
     // SAFETY: the caller charges it while it keeps the group.
-    unsafe { Kept::new(of) }.header()
+    unsafe { CounterRef::new(of) }.header()
 }
 
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {

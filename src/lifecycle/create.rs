@@ -2,8 +2,8 @@
 //! is released again.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::creation::{self, Init};
 use crate::counter::handle::Handle;
-use crate::counter::join::{self, Init};
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
@@ -65,7 +65,7 @@ pub(crate) fn root_group(
     tree.hierarchy
         .lock_for(&group, Hash::of_unnamed(&group))
         .link(&group, false);
-    join::finish_join(tree, &group, false);
+    creation::finish_join(tree, &group, false);
     Ok(group)
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn create(
     match linked {
         Ok(first) => {
             count_name(groups, &group, u64::wrapping_add);
-            join::finish_join(tree, &group, first);
+            creation::finish_join(tree, &group, first);
             // Mutation: a-new-group-is-marked-after-its-link
             Ok(group)
         }
@@ -131,7 +131,7 @@ pub(crate) fn create(
             rings::release(&group);
             events::forget(&group);
             group_object::of(&group).end();
-            make::give_back(tree, group.into_raw());
+            make::recycle_unused(tree, group.into_raw());
             // A parent that goes offline is the reason, whatever else there is.
             if !parent.child_count().is_barred() {
                 return Err(refused);
@@ -238,7 +238,7 @@ fn start_group(
 ) -> Result<Handle, NoMemory> {
     let group = group_object::take(tree, groups, is_root)?;
     for (counter, init) in group.objects().zip(inits) {
-        join::start(tree, counter, init);
+        creation::start(tree, counter, init);
     }
     let group = Handle::adopt(group);
     group_object::of(&group).begin(name);
@@ -246,7 +246,11 @@ fn start_group(
 }
 
 /// Release a group object, which the caller has claimed (E15).
-pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &Counter) -> Option<Incarnation> {
+pub(crate) fn release_object(
+    tree: &Tree,
+    groups: &GroupTree,
+    group: &Counter,
+) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(|counter| counter.is_open()) {
         let path = SlowPath::enter();

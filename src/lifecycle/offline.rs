@@ -9,7 +9,7 @@ use crate::counter::links;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{central, exceeded, marks, retire};
+use crate::counter::{central, exceeded_mark, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
 use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations, shares};
@@ -101,7 +101,7 @@ fn leave(shard: &mut Shard, group: &Counter) {
         // Mutation: e27-offline-does-not-fence
         fence_after_exchange();
         // Mutation: e43-offline-leaves-the-mark
-        exceeded::moved(counter);
+        exceeded_mark::moved(counter);
         // Mutation: e43-offline-leaves-the-pressure
         pressure_levels::correct(counter);
         // Mutation: e27-offline-ends-no-wait

@@ -73,9 +73,9 @@ impl Policies for GroupTree {
         |scheduled| drop(Scheduled::new(scheduled))
     }
 
-    fn release(&self, group: &Counter) -> Option<Incarnation> {
+    fn release_object(&self, group: &Counter) -> Option<Incarnation> {
         let parent = group.parent().map(|parent| Handle::adopt(parent.object()));
-        let incarnation = create::release(group.tree(), self, group);
+        let incarnation = create::release_object(group.tree(), self, group);
         // The parent may be what keeps the tree.
         // Mutation: e15-runtime-keeps-its-parents
         drop(parent);

@@ -5,11 +5,11 @@ use std::fmt;
 use crate::counter::at_limit;
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, Kept, KeptHeader, Object};
+use crate::counter::object::{Counter, CounterRef, KeptHeader, Object};
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
-use crate::counter::{join, marks, retire};
+use crate::counter::{creation, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::slot::{Consume, Put};
@@ -76,7 +76,7 @@ impl fmt::Debug for Alone {
 
 struct Keep {
     /// With a handle of this value.
-    counter: Kept,
+    counter: CounterRef,
     name: Box<str>,
     parent: Option<Arc<Keep>>,
 }
@@ -110,7 +110,7 @@ impl<K> PageCounter<K> {
     #[allow(unsafe_code)]
     pub(crate) fn new(counter: &Counter, keep: K) -> Self {
         // SAFETY: `keep` keeps the counter, and lives as long as the value.
-        let header = unsafe { Kept::new(counter) }.header();
+        let header = unsafe { CounterRef::new(counter) }.header();
         PageCounter { header, keep }
     }
 
@@ -173,7 +173,7 @@ impl PageCounter {
             Some(extension) => Handle::adopt(Object::of(extension.root(&config))),
             None => {
                 let _path = SlowPath::enter();
-                join::bare_root(&config)
+                creation::bare_root(&config)
             }
         };
         PageCounter::keep(counter, config.name, None)
@@ -211,7 +211,7 @@ impl PageCounter {
             Some(extension) => Handle::adopt(Object::of(extension.child(self.header.header()))),
             None => {
                 let _path = SlowPath::enter();
-                join::child(self.counter())
+                creation::child(self.counter())
             }
         };
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
@@ -247,7 +247,7 @@ impl PageCounter {
     #[allow(unsafe_code)]
     fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
         // SAFETY: the value has the handle.
-        let kept = unsafe { Kept::new(&counter) };
+        let kept = unsafe { CounterRef::new(&counter) };
         counter.into_raw();
         PageCounter::new(
             &kept,
@@ -441,7 +441,7 @@ impl PageCounter {
     /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter()
-            .subtract(n.min(USAGE_MAX), &Lazily::outside());
+            .subtract(n.min(USAGE_MAX), &LazySlowPath::outside());
     }
 
     // === Limits ===

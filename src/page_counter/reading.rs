@@ -1,7 +1,7 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, VerifyReport, verify};
@@ -274,7 +274,7 @@ pub struct TreeCounts {
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));
 /// ```
 pub struct PeakWindow {
-    counter: Kept,
+    counter: CounterRef,
     value: Arc<AtomicU64>,
     /// A handle that keeps `counter`.
     _keep: Box<dyn Send + Sync>,
@@ -290,7 +290,7 @@ impl PeakWindow {
             .lock()
             .open(counter.key(), counter.peaks(), || counter.usage());
         // SAFETY: `keep` keeps it, and lives as long.
-        let counter = unsafe { Kept::new(counter) };
+        let counter = unsafe { CounterRef::new(counter) };
         PeakWindow {
             counter,
             value,

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::allocator::Owner;
-    use crate::counter::handle::Stale;
+    use crate::counter::handle::WeakCounter;
     use crate::state::started::{Levels, Reason};
     use crate::sync::takes_n_log_n;
     use crate::{
@@ -346,7 +346,7 @@ mod tests {
         takes_n_log_n(groups.len(), || {
             for (group, _) in &groups {
                 levels.add(Background {
-                    level: Stale::new(group.first()),
+                    level: WeakCounter::new(group.first()),
                     reason: Reason::Mark,
                     at: begun,
                     pause: Duration::ZERO,
@@ -380,7 +380,7 @@ mod tests {
             .reclaim_above
             .store(1, crate::sync::Ordering::Relaxed);
         let first = Background {
-            level: Stale::new(group.first()),
+            level: WeakCounter::new(group.first()),
             reason: Reason::Mark,
             at: Instant::now(),
             pause: Duration::ZERO,

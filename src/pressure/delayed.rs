@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::hierarchy::{events, importance};
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::{
@@ -56,7 +56,7 @@ pub(crate) fn delay_of_task(
 
 /// A future that is delayed above a high. Its owner keeps the group meanwhile.
 pub(crate) struct Delayed {
-    group: Kept,
+    group: CounterRef,
     until: Instant,
     alarm: Alarm,
     _stall: Option<Stall>,
@@ -80,7 +80,7 @@ impl Delayed {
         let alarm = alarm(group, until, waker)?;
         let _stall = stand_still(group, Instant::now());
         // SAFETY: the owner keeps the group as long as it has the value.
-        let group = unsafe { Kept::new(group) };
+        let group = unsafe { CounterRef::new(group) };
         Some(Delayed {
             group,
             until,

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;
@@ -79,7 +79,7 @@ pub(crate) struct Delays {
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
 struct Delay {
     /// As long as a level above it is above high; `None`: in any case.
-    group: Option<Kept>,
+    group: Option<CounterRef>,
     begun: Instant,
     /// Moves to the moment in which the group is cancelled or goes offline.
     until: Instant,
@@ -282,7 +282,7 @@ impl Alarm {
             until
         };
         // SAFETY: the caller keeps the group until the alarm is dropped.
-        let group = group.map(|group| unsafe { Kept::new(group) });
+        let group = group.map(|group| unsafe { CounterRef::new(group) });
         let delay = Delay {
             group,
             begun,
@@ -368,7 +368,7 @@ mod tests {
         };
         let delay = Delay {
             // SAFETY: the caller has the group.
-            group: Some(unsafe { Kept::new(group.first()) }),
+            group: Some(unsafe { CounterRef::new(group.first()) }),
             begun,
             until: begun + TIME,
             look: begun + LOOK,
@@ -439,7 +439,7 @@ mod tests {
         for other in &others {
             let delay = Delay {
                 // SAFETY: `others` has the group.
-                group: Some(unsafe { Kept::new(other.first()) }),
+                group: Some(unsafe { CounterRef::new(other.first()) }),
                 begun,
                 until: begun + TIME,
                 look: begun + LOOK,

@@ -17,13 +17,13 @@ use smallvec::SmallVec;
 
 use crate::counter::central;
 use crate::counter::cover;
-use crate::counter::handle::{Handle, Stale};
-use crate::counter::level::How;
+use crate::counter::handle::{Handle, WeakCounter};
+use crate::counter::level::ChargeMode;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};
@@ -54,17 +54,17 @@ pub(crate) struct Ticket {
 enum WaiterState {
     Decided(Decision),
     /// In the line of this level.
-    Waits(Kept),
+    Waits(CounterRef),
     /// The end of the wait would wake another waker, or none.
     OtherWaker,
 }
 
 /// A group with a waiter, or a level of its path, as the waiter has it.
 #[allow(unsafe_code)]
-fn kept_by_waiter(counter: &Counter) -> Kept {
+fn kept_by_waiter(counter: &Counter) -> CounterRef {
     // SAFETY: the ticket of the waiter has a handle on its group, and outlives the waiter; what a
     // decision names is used while the group is kept.
-    unsafe { Kept::new(counter) }
+    unsafe { CounterRef::new(counter) }
 }
 
 fn table(of: &Tree) -> &Lock<Waiting> {
@@ -450,7 +450,7 @@ impl Waiting {
         }
         self.make_way(place, &group, level);
         // Never from a stock: none is open below.
-        let walk = || cover::walk(&group, bytes, How::Admit, Side::Reserved).map(|_| ());
+        let walk = || cover::walk(&group, bytes, ChargeMode::Admit, Side::Reserved).map(|_| ());
         match walk_for((&group, bytes), service.block, place, walk) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted
@@ -571,7 +571,7 @@ pub(crate) fn end_waits_of_stood(tree: &Tree) {
         let _path = SlowPath::enter();
         table(tree).lock().falls.expire()
     };
-    for level in stood.into_iter().filter_map(Stale::try_pin) {
+    for level in stood.into_iter().filter_map(WeakCounter::try_pin) {
         end_vain_waits(&level);
     }
 }
@@ -584,7 +584,7 @@ pub(crate) fn end_waits_of_moved(group: &Counter) {
         table(group.tree()).lock().falls.levels()
     };
     // Their handles are dropped without the lock.
-    for level in levels.into_iter().filter_map(Stale::try_pin) {
+    for level in levels.into_iter().filter_map(WeakCounter::try_pin) {
         if level.path_to_root().any(|above| ptr::eq(above, group)) {
             let path = SlowPath::enter();
             table(group.tree()).lock().falls.forget(&level);
@@ -666,7 +666,7 @@ pub(crate) fn enqueue(
 impl Ticket {
     /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line
     /// it waits.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, Kept> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, CounterRef> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
         let mut found = self.with(|waiting| waiting.look(self.number, is_known));
         if let Some(WaiterState::OtherWaker) = found {
@@ -697,14 +697,14 @@ impl Ticket {
     }
 
     /// The level in whose line it waits; its own group once it is decided.
-    pub(crate) fn level(&self) -> Kept {
+    pub(crate) fn level(&self) -> CounterRef {
         let level =
             self.with(|waiting| waiting.waiters.get(&self.number).map(|waiter| waiter.level));
         level.unwrap_or(kept_by_waiter(&self.group))
     }
 
     /// A level of the group's path, which the ticket keeps.
-    pub(crate) fn kept(&self, level: &Counter) -> Kept {
+    pub(crate) fn kept(&self, level: &Counter) -> CounterRef {
         kept_by_waiter(self.group.level(level))
     }
 
@@ -741,7 +741,7 @@ impl Ticket {
     /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none
     /// yet, or a delay above a high follows. Only one call gets the decision, as of
     /// [`poll`](Self::poll).
-    pub(crate) fn take_decided(&mut self) -> Option<(Decision, Kept)> {
+    pub(crate) fn take_decided(&mut self) -> Option<(Decision, CounterRef)> {
         let group = &*self.group;
         let is_over = |decision: &Decision| {
             !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes)

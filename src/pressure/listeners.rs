@@ -10,7 +10,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};
@@ -199,7 +199,7 @@ pub(crate) fn collect(
                 let times = count.wrapping_sub(std::mem::replace(&mut listener.seen, count));
                 // SAFETY: the callback has a handle on the group, and the notification has the
                 // callback.
-                let group = unsafe { Kept::new(&callback.group) }.header();
+                let group = unsafe { CounterRef::new(&callback.group) }.header();
                 let happened = EventInfo {
                     group,
                     event: listener.event,

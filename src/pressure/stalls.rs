@@ -25,8 +25,8 @@ use std::ptr;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::{Handle, Stale};
-use crate::counter::object::{Counter, Kept};
+use crate::counter::handle::{Handle, WeakCounter};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;
@@ -45,18 +45,18 @@ const NANOS: u64 = 1_000_000_000;
 /// A charger of the group stands still, until the value is dropped.
 #[must_use]
 pub(crate) struct Stall {
-    group: Kept,
+    group: CounterRef,
     /// The highest group that holds the charger up.
-    level: Kept,
+    level: CounterRef,
     /// The number under which it was deferred; 0 where it was not.
     number: u64,
 }
 
 /// The group of a charger that stands still, or a level of its path, as long as it does.
 #[allow(unsafe_code)]
-fn kept_by_charger(counter: &Counter) -> Kept {
+fn kept_by_charger(counter: &Counter) -> CounterRef {
     // SAFETY: the caller of `Stall::begin` keeps the group for as long as it has the value.
-    unsafe { Kept::new(counter) }
+    unsafe { CounterRef::new(counter) }
 }
 
 impl Stalls {
@@ -163,7 +163,7 @@ impl Drop for Stall {
 /// One look at the stalls of a group that has thresholds of pressure. The thread of delays wakes
 /// it. It keeps no group.
 struct StallLook {
-    group: Stale,
+    group: WeakCounter,
     /// The time that chargers had stood still, as of the look before.
     total: u64,
 }
@@ -178,7 +178,7 @@ fn look_later(group: &Counter) {
             .filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN))
             .for_each(|level| {
                 StallLook {
-                    group: Stale::new(level),
+                    group: WeakCounter::new(level),
                     total: 0,
                 }
                 .plan(level);
@@ -190,7 +190,7 @@ fn look_later(group: &Counter) {
 pub(crate) fn look_if_stalled(group: &Counter) {
     if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
         StallLook {
-            group: Stale::new(group),
+            group: WeakCounter::new(group),
             total: 0,
         }
         .plan(group);
@@ -371,7 +371,7 @@ mod tests {
             "planned with the stall"
         );
         let mut look = StallLook {
-            group: Stale::new(group.first()),
+            group: WeakCounter::new(group.first()),
             total: 0,
         };
         let mut seen = Vec::new();
@@ -481,7 +481,7 @@ mod tests {
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
         let look = StallLook {
-            group: Stale::new(group.first()),
+            group: WeakCounter::new(group.first()),
             total: 0,
         };
         let object = std::ptr::from_ref(group.first());
@@ -512,7 +512,7 @@ mod tests {
     fn a_look_keeps_no_group() {
         let (runtime, group, _held) = full();
         let look = StallLook {
-            group: Stale::new(group.first()),
+            group: WeakCounter::new(group.first()),
             total: 7,
         };
         group.offline().unwrap();

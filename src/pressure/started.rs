@@ -25,7 +25,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
@@ -133,7 +133,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
         return;
     }
     let job = Background {
-        level: Stale::new(level),
+        level: WeakCounter::new(level),
         reason: Reason::Mark,
         at: Instant::now(),
         pause: Duration::ZERO,
@@ -153,7 +153,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
 /// no thread, threads that wait there ask themselves.
 fn ask_again(level: &Counter, at: Instant, pause: Duration) {
     let job = Background {
-        level: Stale::new(level),
+        level: WeakCounter::new(level),
         reason: Reason::Line,
         at,
         pause,
@@ -755,7 +755,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let now = Instant::now();
         let job = |group: &crate::Group, at| Background {
-            level: Stale::new(group.first()),
+            level: WeakCounter::new(group.first()),
             reason: Reason::Mark,
             at,
             pause: Duration::ZERO,
@@ -771,14 +771,14 @@ mod tests {
             started.list(job(group, at)); // sooner, which counts
             started.list(job(group, at + LINGER));
         }
-        let gone = Stale::new(groups[0].first());
+        let gone = WeakCounter::new(groups[0].first());
         assert_eq!(started.background.len(), 20, "each is listed once");
         for (number, group) in groups.iter().enumerate() {
             let at = now + LINGER * number as u32;
             assert_eq!(started.background.first(), Some(at));
             assert!(started.due(at - Duration::from_nanos(1)).is_none());
             let due = started.due(at).unwrap();
-            assert!(due.level == Stale::new(group.first()));
+            assert!(due.level == WeakCounter::new(group.first()));
         }
         assert!(started.background.first().is_none());
         started.list(Background {
@@ -818,7 +818,7 @@ mod tests {
             ..Started::default()
         };
         let background = Background {
-            level: Stale::new(level),
+            level: WeakCounter::new(level),
             reason: Reason::Mark,
             at: now,
             pause: Duration::ZERO,

@@ -14,9 +14,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::effective;
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::error::USAGE_MAX;
@@ -64,14 +64,14 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
-        let is_over = |&mut (of, _): &mut (Stale, _)| {
-            of == Stale::new(group) || !of.is_there() || of.object.state().is_offline()
+        let is_over = |&mut (of, _): &mut (WeakCounter, _)| {
+            of == WeakCounter::new(group) || !of.is_there() || of.object.state().is_offline()
         };
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
         marks(group).set_policy(policy);
         marks(group).set(ORDERS, order.is_some());
         oom.orders
-            .extend(order.map(|order| (Stale::new(group), order)));
+            .extend(order.map(|order| (WeakCounter::new(group), order)));
         dropped
     };
     // Foreign code is dropped without the lock.
@@ -82,7 +82,7 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
 pub(crate) fn policy_of(group: &Counter) -> OomOrder {
     let _path = SlowPath::enter();
     let oom = table(group.tree()).lock();
-    let is_own = |(of, _): &&(Stale, _)| *of == Stale::new(group);
+    let is_own = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(group);
     OomOrder {
         policy: marks(group).policy(),
         order: oom
@@ -112,7 +112,7 @@ fn table(of: &Tree) -> &Lock<Oom> {
 }
 
 impl Victim {
-    fn name(&self) -> Stale {
+    fn name(&self) -> WeakCounter {
         self.levels[0]
     }
 
@@ -120,13 +120,13 @@ impl Victim {
     /// answers for it.
     pub(crate) fn includes(&self, group: &Counter) -> bool {
         let answers = |level: &&Counter| {
-            Stale::new(level) == self.name() || self.inner.contains(&Stale::new(level))
+            WeakCounter::new(level) == self.name() || self.inner.contains(&WeakCounter::new(level))
         };
         !is_spared(group)
             && group
                 .path_to_root()
                 .find(answers)
-                .is_some_and(|level| Stale::new(level) == self.name())
+                .is_some_and(|level| WeakCounter::new(level) == self.name())
     }
 
     /// More may come from it.
@@ -140,7 +140,7 @@ impl Victim {
 pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
 
 impl Excluded {
-    fn contains(&self, group: Stale) -> bool {
+    fn contains(&self, group: WeakCounter) -> bool {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
 
@@ -254,10 +254,10 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
 }
 
 /// What the service's own order of victims has answered.
-enum Wish {
+enum VictimWish {
     /// There is none, or it has failed: the order of this crate holds.
     Ours,
-    This(Stale),
+    This(WeakCounter),
     None,
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn choose<'a>(
         shares::look(domain.tree());
         let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
             Some(chooser) => ask_order(chooser, domain, want, excluded),
-            None => Wish::Ours,
+            None => VictimWish::Ours,
         };
         if let Some(choice) = choose_by(domain, want, excluded, &wish) {
             return choice;
@@ -285,16 +285,21 @@ pub(crate) fn choose<'a>(
 
 /// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads
 /// may choose meanwhile.
-fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Wish {
+fn ask_order(
+    chooser: &Counter,
+    domain: &Counter,
+    want: &Want<'_>,
+    excluded: &Excluded,
+) -> VictimWish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
         let oom = table(domain.tree()).lock();
         let is_here = |victim: &Arc<Victim>| {
-            victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+            victim.levels.contains(&WeakCounter::new(domain)) && !excluded.contains(victim.name())
         };
-        let has = |(of, _): &&(Stale, _)| *of == Stale::new(chooser);
+        let has = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(chooser);
         let Some((_, order)) = oom.orders.iter().find(has) else {
-            return Wish::Ours;
+            return VictimWish::Ours;
         };
         let order = Arc::clone(order);
         // The order is foreign code and may take its time, so it is not asked where there is nothing to
@@ -316,19 +321,19 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
     };
     // The choice itself finds out that there is none.
     if candidates.is_empty() {
-        return Wish::Ours;
+        return VictimWish::Ours;
     }
     // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
     match context::in_hook(|| order.call(|order| order(&candidates))) {
-        Some(Ok(Some(at))) => candidates
-            .get(at)
-            .map_or(Wish::Ours, |chosen| Wish::This(Stale::new(&chosen.group))),
-        Some(Ok(None)) => Wish::None,
+        Some(Ok(Some(at))) => candidates.get(at).map_or(VictimWish::Ours, |chosen| {
+            VictimWish::This(WeakCounter::new(&chosen.group))
+        }),
+        Some(Ok(None)) => VictimWish::None,
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
-            Wish::Ours
+            VictimWish::Ours
         }
-        None => Wish::Ours,
+        None => VictimWish::Ours,
     }
 }
 
@@ -338,7 +343,7 @@ fn choose_by<'a>(
     domain: &'a Counter,
     want: &Want<'_>,
     excluded: &mut Excluded,
-    wish: &Wish,
+    wish: &VictimWish,
 ) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
@@ -351,12 +356,12 @@ fn choose_by<'a>(
     if oom
         .victims
         .iter()
-        .any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain)))
+        .any(|victim| !victim.is_awaited() && victim.levels.contains(&WeakCounter::new(domain)))
     {
         return None;
     }
     let is_here = |victim: &&Arc<Victim>| {
-        victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+        victim.levels.contains(&WeakCounter::new(domain)) && !excluded.contains(victim.name())
     };
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
@@ -375,12 +380,12 @@ fn choose_by<'a>(
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
         // It may have gone, or given its memory back, since it was shown: then the first of ours.
-        Wish::This(wished) => ranked
+        VictimWish::This(wished) => ranked
             .iter()
-            .position(|candidate| Stale::new(&candidate.unit) == *wished)
+            .position(|candidate| WeakCounter::new(&candidate.unit) == *wished)
             .or(Some(0)),
-        Wish::Ours => Some(0),
-        Wish::None => None,
+        VictimWish::Ours => Some(0),
+        VictimWish::None => None,
     };
     let chosen = wished
         .filter(|&at| at < ranked.len())
@@ -477,7 +482,7 @@ impl Oom {
             Candidate {
                 // SAFETY: the hook in the list has a handle on the group, which keeps what is
                 // above; its caller holds the lock.
-                unit: unsafe { Kept::new(unit) },
+                unit: unsafe { CounterRef::new(unit) },
                 importance: importance::of(group).max(importance::of(unit)),
                 overrun: overrun(unit, domain),
                 below: 0,
@@ -487,7 +492,7 @@ impl Oom {
             }
         };
         let mut over: Vec<Candidate> = inside.map(candidate).collect();
-        over.retain(|candidate| !excluded.contains(Stale::new(&candidate.unit)));
+        over.retain(|candidate| !excluded.contains(WeakCounter::new(&candidate.unit)));
         // By number, not by address: of two that are as far above their shares each run takes the
         // same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
@@ -583,9 +588,9 @@ impl Oom {
             .hooks
             .values()
             .filter(is_inner)
-            .map(|hook| Stale::new(&hook.group))
+            .map(|hook| WeakCounter::new(&hook.group))
             .collect();
-        let levels = unit.path_to_root().map(Stale::new).collect();
+        let levels = unit.path_to_root().map(WeakCounter::new).collect();
         let victim = Arc::new(Victim {
             levels,
             until,
@@ -613,7 +618,7 @@ impl Oom {
 
 struct Candidate {
     /// Its hook is in the list, and so keeps it.
-    unit: Kept,
+    unit: CounterRef,
     /// The highest of the groups that go with it and have a hook.
     importance: u8,
     overrun: u64,
@@ -673,9 +678,9 @@ impl Chosen<'_> {
             );
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
             // the call.
-            let group = unsafe { Kept::new(&hook.group) }.header();
+            let group = unsafe { CounterRef::new(&hook.group) }.header();
             // SAFETY: as above.
-            let domain = unsafe { Kept::new(self.domain) }.header();
+            let domain = unsafe { CounterRef::new(self.domain) }.header();
             let why = CancelInfo {
                 group,
                 domain,

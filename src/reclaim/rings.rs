@@ -2,7 +2,7 @@
 //!
 //! Which ring a group stands in, and when its turn comes: see `turns`.
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
@@ -12,7 +12,7 @@ use crate::reclaim::turns::RingMember;
 use crate::state::reclaim::{NO_RING, RingPlace, Rings};
 use crate::sync::lock::LockGuard;
 
-impl RingMember for Stale {
+impl RingMember for WeakCounter {
     fn usage(self) -> u64 {
         self.object.usage()
     }
@@ -36,7 +36,7 @@ pub(crate) fn number(of: &Counter) -> u32 {
 }
 
 /// Under this lock no thread calls the process's allocator.
-pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<Stale>> {
+pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<WeakCounter>> {
     group_tree::shared(tree).rings.lock()
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
     let mut below = NO_RING;
     for level in group.path_to_root() {
         let known = number(level);
-        let member = Stale::new(level);
+        let member = WeakCounter::new(level);
         let ring = if known == NO_RING {
             rings.add(member, NO_RING)
         } else {

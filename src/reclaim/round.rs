@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::effective::{proportion, views};
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
@@ -290,7 +290,7 @@ impl<'r> Round<'r, '_> {
     fn others_came_to_nothing(&mut self, before: u64) -> bool {
         // A round that waits is not under way, so two do not wait for each other.
         self.set_under_way(false);
-        let undecided = |rings: &mut Rings<Stale>, ring| {
+        let undecided = |rings: &mut Rings<WeakCounter>, ring| {
             rings.fruitful(ring) == before && rings.overlapping(ring) > 0
         };
         while self.rings(undecided) && !is_over(self.request.deadline) && !self.request.has_ended()
@@ -314,7 +314,7 @@ impl<'r> Round<'r, '_> {
     }
 
     /// Works with the rings, and the number of the target's.
-    fn rings<R>(&self, work: impl FnOnce(&mut Rings<Stale>, u32) -> R) -> R {
+    fn rings<R>(&self, work: impl FnOnce(&mut Rings<WeakCounter>, u32) -> R) -> R {
         let _path = SlowPath::enter();
         work(&mut rings::lock(self.tree()), self.ring)
     }

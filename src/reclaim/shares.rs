@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;
@@ -130,10 +130,10 @@ fn set_soft(group: &Counter, bytes: u64) {
 
 /// A group that has a share, or its parent, as the table of shares has it.
 #[allow(unsafe_code)]
-fn online(group: &Counter) -> Kept {
+fn online(group: &Counter) -> CounterRef {
     // SAFETY: a group leaves the table before the thread that takes it offline gives its handle up,
     // and it keeps its parent.
-    unsafe { Kept::new(group) }
+    unsafe { CounterRef::new(group) }
 }
 
 impl Shares {

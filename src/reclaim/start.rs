@@ -9,7 +9,7 @@
 use smallvec::SmallVec;
 
 use crate::counter::effective::views;
-use crate::counter::handle::{Handle, Stale};
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
@@ -40,7 +40,7 @@ pub(crate) fn begin(level: &Counter, want: u64) -> bool {
 }
 
 /// With a handle each.
-fn groups_below(level: &Counter) -> SmallVec<[(Stale, u32); WITH_RECLAIMERS_MAX]> {
+fn groups_below(level: &Counter) -> SmallVec<[(WeakCounter, u32); WITH_RECLAIMERS_MAX]> {
     let ring = rings::number(level);
     if ring == NO_RING {
         return SmallVec::new();

@@ -13,7 +13,7 @@ use std::io::{Write, stderr};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, names};
@@ -41,7 +41,7 @@ pub(crate) struct WatchedCalls {
 /// A call of foreign code for a group.
 #[derive(Clone)]
 struct WatchedCall {
-    group: Stale,
+    group: WeakCounter,
     begun: Instant,
     thread: Thread,
     is_reported: bool,
@@ -70,7 +70,7 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
         return call();
     }
     let begins = WatchedCall {
-        group: Stale::new(group),
+        group: WeakCounter::new(group),
         begun: Instant::now(),
         thread: thread::current(),
         is_reported: false,

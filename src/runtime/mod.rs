@@ -449,8 +449,8 @@ fn path_of(counter: &Counter) -> String {
 mod tests {
     use super::*;
     use crate::Limits;
-    use crate::counter::level::How;
-    use crate::counter::slow_path::Lazily;
+    use crate::counter::level::ChargeMode;
+    use crate::counter::slow_path::LazySlowPath;
     use crate::counter::verify::VerifyFaultKind;
     use crate::counter::walk::walk;
 
@@ -465,8 +465,9 @@ mod tests {
             .charge_set(&[(crate::CounterKey::MEMORY, 10), (spill, 20)])
             .unwrap();
         let counters: Vec<_> = acme.first().group().collect();
-        let subtract =
-            |counter: &crate::counter::object::Counter, n| counter.subtract(n, &Lazily::inside());
+        let subtract = |counter: &crate::counter::object::Counter, n| {
+            counter.subtract(n, &LazySlowPath::inside())
+        };
         assert_eq!((subtract(counters[0], 3), subtract(counters[1], 4)), (3, 4));
         let verdict = runtime.verify();
         let found: Vec<_> = verdict
@@ -487,8 +488,8 @@ mod tests {
                 .ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few")
         );
         // The test puts the levels right again, so that the charge gives back what they hold.
-        assert!(walk(counters[0], 3, How::Force, None).is_ok());
-        assert!(walk(counters[1], 4, How::Force, None).is_ok());
+        assert!(walk(counters[0], 3, ChargeMode::Force, None).is_ok());
+        assert!(walk(counters[1], 4, ChargeMode::Force, None).is_ok());
         runtime
             .root()
             .first()

@@ -7,7 +7,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::counter::object::KeptHeader;
 use crate::state::callback::Callback;
 use crate::state::key::Key;
@@ -323,18 +323,18 @@ pub(crate) struct Oom {
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by
     /// now.
-    pub(crate) orders: Vec<(Stale, Arc<Order>)>,
+    pub(crate) orders: Vec<(WeakCounter, Arc<Order>)>,
 }
 
 /// A group whose memory is being waited for.
 pub(crate) struct Victim {
     /// Itself and all above it.
-    pub(crate) levels: SmallVec<[Stale; 8]>,
+    pub(crate) levels: SmallVec<[WeakCounter; 8]>,
     pub(crate) until: Instant,
     /// Its usage once it has no more to give.
     pub(crate) share: u64,
     /// Groups below it that have hooks of their own, and answer for themselves.
-    pub(crate) inner: SmallVec<[Stale; 4]>,
+    pub(crate) inner: SmallVec<[WeakCounter; 4]>,
     /// The thread that chose it has spared it, and called no hook of it. Read and written under the
     /// lock.
     pub(crate) spared: AtomicBool,

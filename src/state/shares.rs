@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use crate::counter::object::{Counter, Kept};
+use crate::counter::object::{Counter, CounterRef};
 
 /// The parents of groups with shares, by their keys. Each is there while a child with a share is
 /// online.
@@ -24,7 +24,7 @@ pub(crate) struct Shares {
 
 /// The children of one group that have shares, and are online.
 pub(crate) struct ParentOfShares {
-    pub(crate) parent: Kept,
+    pub(crate) parent: CounterRef,
     /// Levels of its path.
     pub(crate) depth: usize,
     pub(crate) children: BTreeMap<u64, GroupShare>,
@@ -36,7 +36,7 @@ pub(crate) struct ParentOfShares {
 
 #[derive(Clone, Copy)]
 pub(crate) struct GroupShare {
-    pub(crate) group: Kept,
+    pub(crate) group: CounterRef,
     pub(crate) share: u32,
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
-use crate::counter::handle::Stale;
+use crate::counter::handle::WeakCounter;
 use crate::state::key::Key;
 use crate::thread::helper::Helper;
 use crate::thread::nested_wakers::DueWakers;
@@ -72,7 +72,7 @@ pub(crate) enum Reason {
 /// read without a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Background {
-    pub(crate) level: Stale,
+    pub(crate) level: WeakCounter,
     pub(crate) reason: Reason,
     /// When it has its turn.
     pub(crate) at: Instant,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::handle::Stale;
-use crate::counter::object::{Counter, Kept};
+use crate::counter::handle::WeakCounter;
+use crate::counter::object::{Counter, CounterRef};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -178,7 +178,7 @@ const STANDS: Duration = Duration::from_secs(1);
 
 /// A level whose max has fallen by itself.
 struct Fall {
-    level: Stale,
+    level: WeakCounter,
     /// When it fell within [`STANDS`], and the max that it had before.
     from: SmallVec<[(Instant, u64); 4]>,
 }
@@ -190,7 +190,7 @@ pub(crate) struct Falls(BTreeMap<u64, Fall>);
 impl Falls {
     /// Before the max falls.
     pub(crate) fn note(&mut self, level: &Counter) {
-        let of = Stale::new(level);
+        let of = WeakCounter::new(level);
         let new = || Fall {
             level: of,
             from: SmallVec::new(),
@@ -213,7 +213,7 @@ impl Falls {
     pub(crate) fn lasting(&self, level: &Counter) -> u64 {
         let now = Instant::now();
         let known = self.0.get(&level.key());
-        let known = known.filter(|fall| fall.level == Stale::new(level));
+        let known = known.filter(|fall| fall.level == WeakCounter::new(level));
         known
             .into_iter()
             .flat_map(|fall| &fall.from)
@@ -222,12 +222,12 @@ impl Falls {
             .fold(level.admits(), u64::max)
     }
 
-    pub(crate) fn levels(&self) -> Vec<Stale> {
+    pub(crate) fn levels(&self) -> Vec<WeakCounter> {
         self.0.values().map(|fall| fall.level).collect()
     }
 
     /// Forgets what is older. Returns the levels where something was.
-    pub(crate) fn expire(&mut self) -> Vec<Stale> {
+    pub(crate) fn expire(&mut self) -> Vec<WeakCounter> {
         let now = Instant::now();
         let mut stood = Vec::new();
         self.0.retain(|_, fall| {
@@ -276,10 +276,10 @@ impl Line {
 }
 
 pub(crate) struct Waiter {
-    pub(crate) group: Kept,
+    pub(crate) group: CounterRef,
     pub(crate) bytes: u64,
     /// The level in whose line it is; its group keeps it.
-    pub(crate) level: Kept,
+    pub(crate) level: CounterRef,
     pub(crate) holder: PlaceHolder,
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole
     /// wait.
@@ -320,7 +320,7 @@ pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
     Granted,
     /// They can never fit below this level.
-    Full(Kept),
+    Full(CounterRef),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

@@ -48,7 +48,7 @@ pub(crate) struct Lock<T> {
 
 pub(crate) struct LockGuard<'a, T> {
     inner: MutexGuard<'a, T>,
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl<T> Lock<T> {
@@ -60,7 +60,7 @@ impl<T> Lock<T> {
     }
 
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        let held = Held::enter(self.rank);
+        let held = HeldRank::enter(self.rank);
         LockGuard {
             inner: self.inner.lock(),
             _held: held,
@@ -72,7 +72,7 @@ impl<T> Lock<T> {
         let inner = self.inner.try_lock()?;
         Some(LockGuard {
             inner,
-            _held: Held::enter(self.rank),
+            _held: HeldRank::enter(self.rank),
         })
     }
 }
@@ -94,13 +94,13 @@ impl<T> DerefMut for LockGuard<'_, T> {
 /// Holds several [`Lock`]s of one rank, which every thread takes in the same order.
 pub(crate) struct LockGuards<'a, T> {
     inner: SmallVec<[MutexGuard<'a, T>; SHARDS]>,
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl<'a, T> LockGuards<'a, T> {
     /// There is one at least, and they are of one rank.
     pub(crate) fn lock(locks: impl Iterator<Item = &'a Lock<T>> + Clone) -> Self {
-        let held = Held::enter_all(locks.clone());
+        let held = HeldRank::enter_all(locks.clone());
         LockGuards {
             inner: locks.map(|lock| lock.inner.lock()).collect(),
             _held: held,
@@ -114,7 +114,7 @@ impl<'a, T> LockGuards<'a, T> {
             .collect::<Option<_>>()?;
         Some(LockGuards {
             inner,
-            _held: Held::enter_all(locks),
+            _held: HeldRank::enter_all(locks),
         })
     }
 }
@@ -137,11 +137,11 @@ super::per_thread!(with_innermost: Cell<u8> = Cell::new(0));
 
 /// The innermost rank that this thread held before, restored on drop. Debug builds alone keep
 /// ranks.
-struct Held {
+struct HeldRank {
     outer: u8,
 }
 
-impl Held {
+impl HeldRank {
     fn enter(rank: Rank) -> Self {
         let mut outer = 0;
         if cfg!(debug_assertions) {
@@ -151,15 +151,15 @@ impl Held {
             outer < rank as u8,
             "lock order: {rank:?} inside rank {outer}"
         );
-        Held { outer }
+        HeldRank { outer }
     }
 
     fn enter_all<'a, T: 'a>(mut locks: impl Iterator<Item = &'a Lock<T>>) -> Self {
-        Held::enter(locks.next().map_or(Rank::Rings, |first| first.rank))
+        HeldRank::enter(locks.next().map_or(Rank::Rings, |first| first.rank))
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRank {
     fn drop(&mut self) {
         if cfg!(debug_assertions) {
             with_innermost(|innermost| innermost.set(self.outer));

@@ -421,7 +421,7 @@ fn loom_unowned_moves_vs_settle() {
         let (runtime, shared) = with_group(bare(), "shared");
         let other = group(&runtime.root(), "other");
         unowned::charge_to(Some(shared.first()));
-        thread::unowned::count(thread::unowned::Which::Allocated, 4);
+        thread::unowned::count(thread::unowned::UnownedCount::Allocated, 4);
         race(
             (),
             |()| unowned::settle(),

@@ -9,7 +9,7 @@ const VISIT: u64 = 1 << 20;
 /// Counts of one thread. Stored by the owner of the block.
 #[derive(Default)]
 pub(crate) struct UnownedCounts {
-    /// By [`Which`].
+    /// By [`UnownedCount`].
     counts: [Count; 2],
     /// Change of the sum by the thread when it last asked for a comparison.
     pub(super) last_asked: AtomicU64,
@@ -56,13 +56,13 @@ impl UnownedCounts {
     }
 
     #[inline(always)]
-    pub(super) fn of(&self, which: Which) -> &Count {
+    pub(super) fn of(&self, which: UnownedCount) -> &Count {
         &self.counts[which as usize]
     }
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Which {
+pub(crate) enum UnownedCount {
     Allocated = 0,
     Freed = 1,
 }

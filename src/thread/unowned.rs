@@ -15,7 +15,7 @@ use std::ptr;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{CachePadded, Ordering};
 use crate::thread::block::Block;
-pub(crate) use crate::thread::counts::Which;
+pub(crate) use crate::thread::counts::UnownedCount;
 use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::local::with_local;
 use crate::thread::registry;
@@ -33,7 +33,7 @@ static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] =
 
 /// [`count`], unless it takes a call. False: nothing is counted.
 #[inline(always)]
-pub(crate) fn try_count(which: Which, bytes: u64) -> bool {
+pub(crate) fn try_count(which: UnownedCount, bytes: u64) -> bool {
     with_local(|local| {
         local
             .fast_block()
@@ -43,7 +43,7 @@ pub(crate) fn try_count(which: Which, bytes: u64) -> bool {
 
 /// Counts an object that is allocated or freed.
 #[inline(always)]
-pub(crate) fn count(which: Which, bytes: u64) {
+pub(crate) fn count(which: UnownedCount, bytes: u64) {
     if !try_count(which, bytes) {
         count_slow(which, bytes);
     }
@@ -53,7 +53,7 @@ pub(crate) fn count(which: Which, bytes: u64) {
 /// path is under way.
 #[cold]
 #[inline(never)]
-fn count_slow(which: Which, bytes: u64) {
+fn count_slow(which: UnownedCount, bytes: u64) {
     let visited = || {
         with_local(|local| {
             local
@@ -71,7 +71,7 @@ fn count_slow(which: Which, bytes: u64) {
             return;
         }
     }
-    let delta = if matches!(which, Which::Freed) {
+    let delta = if matches!(which, UnownedCount::Freed) {
         bytes.wrapping_neg()
     } else {
         bytes
@@ -79,7 +79,7 @@ fn count_slow(which: Which, bytes: u64) {
     word_of_thread().fetch_add(delta, Ordering::Relaxed);
 }
 
-fn visit(block: &Block, which: Which, bytes: u64) {
+fn visit(block: &Block, which: UnownedCount, bytes: u64) {
     let counts = &block.unowned;
     counts.of(which).visit(bytes);
     let sum = counts.sum();

@@ -13,9 +13,9 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
-use crate::counter::object::{Counter, Incarnation, Kept, Object};
+use crate::counter::idle_visits::IdleVisits;
+use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
 use crate::counter::peak::{LiveWindows, Windows};
-use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
@@ -282,7 +282,7 @@ pub(crate) trait Policies: Send + Sync {
     /// Releases the object of a group that this thread has claimed, and then the handle on its
     /// parent. The caller drops the result outside of any slow path: with the root's incarnation
     /// the tree ends.
-    fn release(&self, group: &Counter) -> Option<Incarnation>;
+    fn release_object(&self, group: &Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
@@ -297,29 +297,29 @@ pub(crate) enum StockMove {
 }
 
 /// A few counters; the list of a group that is created allocates nothing.
-pub(crate) type Counters = SmallVec<[Kept; 8]>;
+pub(crate) type Counters = SmallVec<[CounterRef; 8]>;
 
 /// The open stocks, which `stocks` keeps, and scratch for drains so that they allocate only when
 /// they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
     /// Each at the index that `Counter::opened` has.
-    pub(in crate::counter) opened: Vec<Kept>,
+    pub(in crate::counter) opened: Vec<CounterRef>,
     /// Those whose central stock is open, each at the index that `Counter::central_opened` has.
-    pub(in crate::counter) central: Vec<Kept>,
+    pub(in crate::counter) central: Vec<CounterRef>,
     pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit has been set to a percentage.
     pub(crate) percents: bool,
     /// Stocks of groups that went offline.
-    pub(crate) pending_close: Vec<Kept>,
+    pub(crate) pending_close: Vec<CounterRef>,
     /// The number of groups with a stock in that queue.
     pub(crate) unsettled: usize,
 }
 
 /// Credit claimed in one slot.
 pub(crate) struct Claim {
-    pub(crate) stock: Kept,
+    pub(crate) stock: CounterRef,
     pub(crate) slot: *const Slot,
     pub(crate) units: u64,
 }
@@ -355,7 +355,7 @@ pub(crate) struct Shard {
     /// Places where listings of children go on: see `children`.
     pub(in crate::counter) cursors: SmallVec<[Cursor; 1]>,
     /// Groups that went offline and still hold something, the youngest first.
-    pub(in crate::counter) dying: Option<Kept>,
+    pub(in crate::counter) dying: Option<CounterRef>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
 }
@@ -373,10 +373,10 @@ pub(in crate::counter) struct NamedGroup {
 /// cursor on.
 pub(in crate::counter) struct Cursor {
     pub(in crate::counter) number: u64,
-    pub(in crate::counter) at: Option<Kept>,
+    pub(in crate::counter) at: Option<CounterRef>,
 }
 
 pub(in crate::counter) struct Children {
-    pub(in crate::counter) of: Kept,
-    pub(in crate::counter) first: Kept,
+    pub(in crate::counter) of: CounterRef,
+    pub(in crate::counter) first: CounterRef,
 }

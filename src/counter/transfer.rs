@@ -4,14 +4,14 @@
 use std::ptr;
 
 use crate::counter::at_limit::DrainReach;
-use crate::counter::counted;
+use crate::counter::bookkeeping;
 use crate::counter::cover;
-use crate::counter::level::How;
+use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Side;
+use crate::counter::spare_word::Side;
 use crate::counter::walk;
 
 /// Bytes that the side which takes a charge has been charged.
@@ -27,7 +27,7 @@ pub(crate) struct Taken {
 /// exactly, or not at all. `common` may have to hold more if the transfer leaves or enters a group
 /// that covers.
 #[cold]
-pub(crate) fn charge_slow<'a>(
+pub(crate) fn transfer_in<'a>(
     counter: &'a Counter,
     n: u64,
     from: &Counter,
@@ -78,18 +78,18 @@ pub(crate) fn charge_slow<'a>(
             }
         }
     }
-    counted::charged(counter, alone, n);
+    bookkeeping::charged(counter, alone, n);
     Ok(taken)
 }
 
 /// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that
 /// has taken it. Afterwards the counter may be gone.
 #[cold]
-pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
+pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
     let path = SlowPath::enter();
     let alone = path.own_block();
-    counted::note_uncharged(counter, n);
-    counted::audit_uncharged(counter, alone, n);
+    bookkeeping::note_uncharged(counter, n);
+    bookkeeping::audit_uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the
     // levels above.
     counter.in_transit(alone, |_| {
@@ -106,7 +106,7 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
             let needed = taken.rise;
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
-                let _ = walk::walk(common, needed - held, How::Force, None);
+                let _ = walk::walk(common, needed - held, ChargeMode::Force, None);
             }
             common.uncharge(held.saturating_sub(needed), None);
         }

@@ -13,9 +13,9 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// Remainder of a step after its first part.
+/// What a first part has left to the slow path.
 #[derive(Debug)]
-pub(crate) enum Rest {
+pub(crate) enum SlowWork {
     /// All of it: the thread has not kept the way to the group, or the slot has no credit.
     All,
     /// The slot is lowered, and a drainer has claimed its credit: see [`Consume::Undone`].
@@ -26,13 +26,13 @@ pub(crate) enum Rest {
     TakeBack,
 }
 
-impl Rest {
+impl SlowWork {
     #[inline(always)]
-    fn of_consume(consumed: Consume) -> Result<(), Rest> {
+    fn of_consume(consumed: Consume) -> Result<(), SlowWork> {
         match consumed {
             Consume::Hit => Ok(()),
-            Consume::Miss => Err(Rest::All),
-            Consume::Undone => Err(Rest::Undo),
+            Consume::Miss => Err(SlowWork::All),
+            Consume::Undone => Err(SlowWork::Undo),
         }
     }
 }
@@ -40,35 +40,35 @@ impl Rest {
 /// The first part of [`charge_current`](super::allocator::charge_current), for the group that
 /// `current` points to.
 #[inline(always)]
-pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
+pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, SlowWork> {
     with_local(|local| {
-        let cached = local.slot_cache.group(current).ok_or(Rest::All)?;
+        let cached = local.slot_cache.group(current).ok_or(SlowWork::All)?;
         if local.is_in_slow_path() || !cached.header.may_hit(n) {
-            return Err(Rest::All);
+            return Err(SlowWork::All);
         }
         let word = local.slot_cache.word();
-        Rest::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
+        SlowWork::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
     })
 }
 
-/// The second part, after [`Rest::Undo`].
+/// The second part, after [`SlowWork::Undo`].
 pub(crate) fn undo_charge(header: KeptHeader, n: u64) -> u32 {
     charge_current_slow(header, n, Consume::Undone)
 }
 
 /// The first part of [`grow`](super::allocator::grow).
 #[inline(always)]
-pub(crate) fn grow(word: u32, n: u64) -> Result<(), Rest> {
+pub(crate) fn grow(word: u32, n: u64) -> Result<(), SlowWork> {
     with_local(|local| {
-        let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
+        let cached = local.slot_cache.owner(word).ok_or(SlowWork::All)?;
         if !cached.header.may_hit(n) {
-            return Err(Rest::All);
+            return Err(SlowWork::All);
         }
-        Rest::of_consume(consume_and_count(cached.slot, cached.counted, n))
+        SlowWork::of_consume(consume_and_count(cached.slot, cached.counted, n))
     })
 }
 
-/// The second part, after [`Rest::Undo`].
+/// The second part, after [`SlowWork::Undo`].
 ///
 /// # Safety
 ///
@@ -83,19 +83,19 @@ pub(crate) unsafe fn undo_grow(word: u32, n: u64) {
 
 /// The first part of [`uncharge`](super::allocator::uncharge).
 #[inline(always)]
-pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
+pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), SlowWork> {
     with_local(|local| {
-        let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
+        let cached = local.slot_cache.owner(word).ok_or(SlowWork::All)?;
         cached.counted.take(n);
         match cached.slot.put(n, &cached.header.capacity, false) {
             Put::Kept => Ok(()),
-            Put::Full => Err(Rest::GiveBack),
-            Put::Closed => Err(Rest::TakeBack),
+            Put::Full => Err(SlowWork::GiveBack),
+            Put::Closed => Err(SlowWork::TakeBack),
         }
     })
 }
 
-/// The second part, after [`Rest::GiveBack`], or after [`Rest::TakeBack`].
+/// The second part, after [`SlowWork::GiveBack`], or after [`SlowWork::TakeBack`].
 ///
 /// # Safety
 ///

@@ -6,9 +6,9 @@ use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
-use crate::counter::object::{Counter, Incarnation, Kept, Object, SHARE_OF_MAX};
+use crate::counter::object::{Counter, CounterRef, Incarnation, Object, SHARE_OF_MAX};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Cover;
+use crate::counter::spare_word::Cover;
 use crate::counter::stocks::Scope;
 use crate::error::CounterId;
 use crate::sync::Arc;
@@ -16,7 +16,7 @@ use crate::thread::ids::next_id;
 
 pub(crate) struct Init {
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<Kept>,
+    pub(crate) parent: Option<CounterRef>,
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
@@ -43,7 +43,7 @@ impl Init {
         let tree = parent.incarnation().tree.below();
         // SAFETY: a group is linked with a handle on its parent, and gives it up with its
         // incarnation; before that the thread that creates it keeps the parent.
-        let kept = unsafe { Kept::new(parent) };
+        let kept = unsafe { CounterRef::new(parent) };
         // A group that is created below one that covers does so, too.
         let covers = parent.cover().is_some();
         Init {
