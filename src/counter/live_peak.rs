@@ -28,7 +28,10 @@
 //! A level that has several movers keeps them until it is released. One whose mover ends has none
 //! again, and what its peak was stays exact.
 //!
-//! No protocol depends on these words. Models load none of them (`LOADS_FOR_FIGURES`).
+//! No protocol depends on these words, so other models load none of them (`loads_for_figures`).
+//! Their own are `tests::loom_peak`: both bounds hold beside each step of a mover, a drain and a
+//! second mover. There the words themselves are never old: what orders them is a fence at either
+//! end (`figures_were_stored`), and the loads of `filled`, `drained` and the transit.
 
 use smallvec::SmallVec;
 
@@ -36,7 +39,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, Object};
 use crate::counter::peak::{MOVERS, NO_MOVER};
 use crate::counter::slow_path::SlowPath;
-use crate::sync::{LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored};
+use crate::sync::{Ordering, figures_were_loaded, figures_were_stored, loads_for_figures};
 use crate::thread::block::Block;
 use crate::thread::directory::SlotIndex;
 use crate::thread::local;
@@ -98,7 +101,7 @@ fn ever(level: &Counter) -> u64 {
 #[cold]
 #[inline(never)]
 pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
-    if !LOADS_FOR_FIGURES {
+    if !loads_for_figures() {
         return;
     }
     let first = first.filter(|_| counter.cover().is_none());
@@ -127,7 +130,7 @@ fn end_mover(level: &Counter, now: u32) {
 /// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
 pub(crate) fn leave(counter: &Counter) {
     let me = counter.limits.mover.load(Ordering::Relaxed);
-    if !LOADS_FOR_FIGURES || index_of(me).is_none() {
+    if !loads_for_figures() || index_of(me).is_none() {
         return;
     }
     for level in counter.path_to_root() {
@@ -177,7 +180,7 @@ fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
 /// to move credit or usage, and has not begun.
 #[inline(always)]
 pub(crate) fn settle(counter: &Counter, block: &Block) {
-    if LOADS_FOR_FIGURES && counter.limits.mover.load(Ordering::Relaxed) != MOVERS {
+    if loads_for_figures() && counter.limits.mover.load(Ordering::Relaxed) != MOVERS {
         settle_slow(counter, block);
     }
 }
@@ -187,7 +190,7 @@ pub(crate) fn settle(counter: &Counter, block: &Block) {
 #[inline(always)]
 pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
     let has_noted = || block.slot(counter.index).is_some_and(Slot::has_noted);
-    if LOADS_FOR_FIGURES && has_noted() {
+    if loads_for_figures() && has_noted() {
         settle(counter, block);
     }
 }
@@ -206,7 +209,7 @@ pub(crate) struct Least {
 
 impl Least {
     pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> Least {
-        if !LOADS_FOR_FIGURES {
+        if !loads_for_figures() {
             return Least {
                 still: None,
                 credit: 0,
@@ -221,7 +224,7 @@ impl Least {
 
 /// [`settle`] for a caller that has read the least credit before it moved some.
 pub(crate) fn settle_with(counter: &Counter, slot: Option<&Slot>, least: Least) {
-    if LOADS_FOR_FIGURES {
+    if loads_for_figures() {
         let Least { still, credit } = least;
         let stands = || {
             let now = || counter.tree().moving.seen_still();
@@ -244,6 +247,7 @@ fn record(counter: &Counter, me: u32, least: i64, stands: impl Fn() -> bool) {
         if level.limits.mover.load(Ordering::Relaxed) != me {
             continue;
         }
+        // Mutation: live-peak-settles-during-a-drain
         if stands() {
             level
                 .live_peak
@@ -257,7 +261,7 @@ fn record(counter: &Counter, me: u32, least: i64, stands: impl Fn() -> bool) {
 
 /// The stock is about to close. The caller holds the tree's lock.
 pub(crate) fn before_close(counter: &Counter) {
-    if !LOADS_FOR_FIGURES {
+    if !loads_for_figures() {
         return;
     }
     let now = counter.limits.mover.load(Ordering::Relaxed);
@@ -274,7 +278,7 @@ pub(crate) fn before_close(counter: &Counter) {
 /// The stock has closed, and its credit is back. The caller holds the tree's lock.
 pub(crate) fn has_closed(counter: &Counter) {
     let me = counter.limits.mover.load(Ordering::Relaxed);
-    if !LOADS_FOR_FIGURES || index_of(me).is_none() {
+    if !loads_for_figures() || index_of(me).is_none() {
         return;
     }
     let tree = counter.tree();
@@ -293,7 +297,7 @@ impl Counter {
     /// the credit below, see [`count_due`].
     pub(crate) fn record_peak(&self, usage: u64) -> bool {
         let mut is_due = false;
-        if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
+        if loads_for_figures() && self.peaks().rises(usage) {
             // No edge: Acquire keeps what follows behind it, for a figure alone. Whoever has added a
             // batch to usage has counted its stock before, so that usage has none.
             let has_had_stocks = self.limits.open.load(Ordering::Acquire).has_been();
@@ -323,6 +327,7 @@ impl Counter {
         // No edge: as above.
         let now = self.usage();
         let after = self.usage.bound.load(Ordering::Acquire);
+        // Mutation: live-peak-is-usage-with-credit
         if self.limits.open.load(Ordering::Relaxed) == open {
             now.min(usage).saturating_sub(before.max(after))
         } else {
@@ -336,7 +341,7 @@ impl Counter {
 #[inline(always)]
 pub(crate) fn count_due(counter: &Counter, path: &Entered) {
     let is_due = |level: &Counter| level.limits.count_is_due.load(Ordering::Relaxed);
-    if LOADS_FOR_FIGURES && counter.path_to_root().any(is_due) {
+    if loads_for_figures() && counter.path_to_root().any(is_due) {
         count_due_slow(counter, path);
     }
 }

@@ -38,12 +38,12 @@ use real as side;
 #[cfg(any(loom, shuttle))]
 pub(crate) use model::checker;
 #[cfg(all(test, loom))]
-pub(crate) use model::set_paired;
+pub(crate) use model::{set_of_figures, set_paired};
 pub(crate) use side::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, NameHasher, Patience, Shared, Thread, displace,
-    fence, follow, is_over, model_failed, park, pause, per_thread, place, place_zeroed,
-    pool_stashes, prefetch, process_const, process_wide, processor, rest, share, sleep, stand_in,
-    start_thread, this_thread, thread_local,
+    fence, follow, is_over, loads_for_figures, model_failed, park, pause, per_thread, place,
+    place_zeroed, pool_stashes, prefetch, process_const, process_wide, processor, rest, share,
+    sleep, stand_in, start_thread, this_thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};
@@ -56,9 +56,8 @@ pub(crate) use pause::pause_point;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use side::many;
 pub(crate) use sizes::{
-    IDLE_VISITS, LOADS_FOR_FIGURES, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS,
-    POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE,
-    TIME_PASSES,
+    IDLE_VISITS, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
+    POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, TIME_PASSES,
 };
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
@@ -115,10 +114,10 @@ impl<T> PlainCell<T> {
 pub(crate) use crossbeam::utils::CachePadded;
 
 /// What a thread loads of relaxed figures after this is not older than what it has loaded before.
-/// Models have no such figures.
+/// In models such figures are never old.
 #[inline(always)]
 pub(crate) fn figures_were_loaded() {
-    if LOADS_FOR_FIGURES {
+    if cfg!(not(any(loom, shuttle))) {
         // No edge: no protocol depends on figures.
         fence(Ordering::Acquire);
     }
@@ -128,7 +127,7 @@ pub(crate) fn figures_were_loaded() {
 /// [`figures_were_loaded`], finds what was stored before.
 #[inline(always)]
 pub(crate) fn figures_were_stored() {
-    if LOADS_FOR_FIGURES {
+    if cfg!(not(any(loom, shuttle))) {
         // No edge: as above.
         fence(Ordering::Release);
     }

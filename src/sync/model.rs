@@ -20,6 +20,21 @@ std::thread_local! {
     /// The barrier pair orders memory in the model that this thread of the system runs, with all
     /// threads of the model.
     static PAIRED: Cell<bool> = const { Cell::new(true) };
+
+    /// The model is of figures, see [`loads_for_figures`].
+    static OF_FIGURES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Of the model that this thread of the system runs next.
+#[cfg(all(test, loom))]
+pub(crate) fn set_of_figures(of_figures: bool) {
+    OF_FIGURES.set(of_figures);
+}
+
+/// Words of protocols are loaded for figures, too: in models of figures alone. Others explore no
+/// loads that only a figure needs.
+pub(crate) fn loads_for_figures() -> bool {
+    OF_FIGURES.get()
 }
 
 /// Of the model that this thread of the system runs next.

@@ -21,6 +21,12 @@ pub(crate) fn pool_stashes() -> usize {
         .min(64)
 }
 
+/// Words of protocols are loaded for figures, too.
+#[inline(always)]
+pub(crate) const fn loads_for_figures() -> bool {
+    true
+}
+
 /// Hashes names with a random key: an attacker may choose names that would collide.
 pub(crate) type NameHasher = std::hash::RandomState;
 

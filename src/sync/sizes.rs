@@ -54,9 +54,5 @@ pub(crate) const SLICE: usize = size(64, 4, 1, 2);
 /// Visits in a row that find cells as they were before they are unlisted.
 pub(crate) const IDLE_VISITS: u32 = size(4, 4, 1, 1) as u32;
 
-/// Words of protocols are loaded for figures, too: a model explores no loads that only a figure
-/// needs.
-pub(crate) const LOADS_FOR_FIGURES: bool = !cfg!(any(loom, shuttle));
-
 /// A thread that stands still does so for some time. In a model time stands still.
 pub(crate) const TIME_PASSES: bool = !cfg!(any(loom, shuttle));

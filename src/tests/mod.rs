@@ -22,6 +22,7 @@ mod loom_idle_groups;
 mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
+mod loom_peak;
 mod loom_pool;
 mod loom_pressure;
 mod loom_raw;

@@ -11,6 +11,8 @@ mod checker;
 pub(super) use checker::large_model_without_pair;
 /// Every schedule of a model that the checker tries.
 pub(super) use checker::model;
+/// The same with the loads and the words of figures, which other models leave out.
+pub(super) use checker::model_of_figures;
 /// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold
 /// without either, see `docs::orderings`. All that happens with the pair happens here, too.
 pub(super) use checker::model_without_pair;

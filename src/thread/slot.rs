@@ -21,7 +21,7 @@
 use crate::sync::barrier::light_side;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{
-    AtomicU64, LOADS_FOR_FIGURES, Ordering, figures_were_loaded, figures_were_stored,
+    AtomicU64, Ordering, figures_were_loaded, figures_were_stored, loads_for_figures,
 };
 
 /// Distance of a vacant slot below zero.
@@ -214,6 +214,7 @@ impl Slot {
         // other word, so it changes nothing here. The word wraps, by 2^62 each time that another
         // counter gets the slot, but then it starts there and only grows.
         if filled < self.least.load(Ordering::Relaxed) {
+            // Mutation: live-peak-of-a-put-is-not-noted
             self.least.store(filled, Ordering::Relaxed);
         }
     }
@@ -305,7 +306,7 @@ impl Slot {
 
     /// The owner begins again.
     pub(crate) fn forget_least(&self) {
-        if !LOADS_FOR_FIGURES {
+        if !loads_for_figures() {
             return;
         }
         // Acquire (E2): as in `consume_unless`.

@@ -9,7 +9,7 @@ pub(crate) use loom::sync::{Condvar, Mutex};
 pub(crate) use loom::thread::{JoinHandle, spawn};
 
 pub(crate) use crate::sync::checker::loads_are_exchanges;
-use crate::sync::set_paired;
+use crate::sync::{set_of_figures, set_paired};
 
 /// Prints how many schedules there were.
 fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
@@ -39,6 +39,13 @@ fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     set_paired(true);
     explore(Builder::new(), f);
+}
+
+pub(crate) fn model_of_figures(f: impl Fn() + Sync + Send + 'static) {
+    set_paired(true);
+    set_of_figures(true);
+    explore(Builder::new(), f);
+    set_of_figures(false);
 }
 
 pub(crate) fn model_without_pair(f: impl Fn() + Sync + Send + 'static) {

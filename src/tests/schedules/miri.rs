@@ -10,6 +10,7 @@ pub(crate) fn model(f: impl FnOnce()) {
     f();
 }
 
+pub(crate) use model as model_of_figures;
 pub(crate) use model as model_without_pair;
 pub(crate) use model as large_model_without_pair;
 
