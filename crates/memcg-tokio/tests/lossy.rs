@@ -249,6 +249,30 @@ fn a_lowered_max_is_reached() {
     assert_nothing_is_left(&runtime, &group, &alive);
 }
 
+/// Where others hold a group above its max, all that may be dropped would not help, so it stays.
+#[test]
+fn nothing_is_dropped_for_what_others_hold() {
+    let (runtime, above) = queue(100_000);
+    let group = above.create("channel", Limits::new()).unwrap();
+    let (sender, mut receiver) = channel(&group);
+    let alive = Arc::default();
+    let latest = sender.lossy(DropPolicy::Oldest);
+    for number in 0..5 {
+        latest.send(Parcel::new(number, 1_000, &alive)).unwrap();
+    }
+    let others = above.create("others", Limits::new()).unwrap();
+    let held = others.force_charge(200_000);
+    let refused = latest.send(Parcel::new(5, 1_000, &alive));
+    assert!(
+        matches!(refused, Err(SendError::Refused(..))),
+        "{refused:?}"
+    );
+    assert_eq!((latest.dropped(), receiver.len()), (0, 5));
+    drop((refused, held));
+    assert_eq!(numbers(&mut receiver), [0, 1, 2, 3, 4]);
+    assert_nothing_is_left(&runtime, &group, &alive);
+}
+
 /// A receiver that stands still has as many turns as messages were ever there at once, however many
 /// were dropped: the queue keeps no place for each of them.
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcg::{Group, Limit, Limits, Runtime, Weigh};
 use memcg_alloc::{MemcgAlloc, PROCESS_ONLY, unowned_bytes};
-use memcg_tokio::{channel, message_overhead};
+use memcg_tokio::{DropPolicy, channel, message_overhead};
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(System);
@@ -93,6 +93,34 @@ fn a_large_message_is_charged_what_it_holds() {
         group.live()
     );
     while receiver.try_recv().is_ok() {}
+    assert!(
+        unowned_bytes() <= before + NOISE,
+        "{} bytes are left",
+        unowned_bytes() - before
+    );
+}
+
+/// Nor do messages that were dropped: while the receiver stands still, a queue holds what its messages
+/// are charged, and once it goes on nothing is left.
+#[test]
+fn dropped_messages_leave_nothing_behind() {
+    let _turn = turn();
+    const MESSAGES: u64 = 300_000;
+    let (_runtime, group) = queue(1 << 20);
+    let (sender, mut receiver) = channel::<u64>(&group);
+    let before = unowned_bytes();
+    let latest = sender.lossy(DropPolicy::Oldest);
+    for number in 0..MESSAGES {
+        latest.send(number).unwrap();
+    }
+    let held = unowned_bytes() - before;
+    assert!(
+        latest.dropped() > MESSAGES / 2 && held <= group.live() + NOISE,
+        "{held} bytes, of which {} are charged; {latest:?}",
+        group.live()
+    );
+    let received = std::iter::from_fn(|| receiver.try_recv().ok()).count() as u64;
+    assert_eq!(received + latest.dropped(), MESSAGES);
     assert!(
         unowned_bytes() <= before + NOISE,
         "{} bytes are left",

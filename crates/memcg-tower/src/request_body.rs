@@ -112,8 +112,9 @@ impl<D> Default for Waits<D> {
 }
 
 impl<D> Reads<D> {
-    /// The delay above a high, where what came there is at least so much.
-    #[inline]
+    /// The delay above a high, where what came there is at least so much. It is within the poll of
+    /// each frame, whose answer is too large to be handed on cheaply.
+    #[inline(always)]
     fn held_back(&mut self, least: u64, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let owes = self.waits.as_ref().map_or(0, |waits| waits.owes);
         let pays = if owes < least { 0 } else { owes };

@@ -54,9 +54,8 @@ impl<T> Sender<T> {
     /// for number in 0..10 {
     ///     samples.send(vec![number; 1_000])?;
     /// }
-    /// drop((sender, samples.clone()));
     /// assert_eq!(samples.dropped(), 8);
-    /// drop(samples);
+    /// drop((sender, samples));
     /// let mut received = Vec::new();
     /// while let Some(message) = receiver.recv().await {
     ///     received.push(message[0]);
@@ -73,10 +72,23 @@ impl<T> Sender<T> {
         }
     }
 
+    /// True if no group of the path would hold more than its max with `bytes` more, once all that may
+    /// be dropped is gone.
+    fn could_fit(&self, bytes: Bytes) -> bool {
+        let droppable = self.messages.droppable_bytes();
+        self.all_of_path(|group| {
+            let left = group.live().saturating_sub(droppable);
+            left.saturating_add(bytes.0) <= group.max()
+        })
+    }
+
     /// True if a group of the path holds more than its max, as after the max was lowered.
     fn is_above_max(&self) -> bool {
-        let is_above = |group: &Group| group.live() > group.max();
-        is_above(self.group()) || self.group().ancestors().any(|group| is_above(&group))
+        !self.all_of_path(|group| group.live() <= group.max())
+    }
+
+    fn all_of_path(&self, is_so: impl Fn(&Group) -> bool) -> bool {
+        is_so(self.group()) && self.group().ancestors().all(|group| is_so(&group))
     }
 
     /// Charges `bytes`, of which a part may be `freed` by messages that were dropped. Where it is
@@ -141,13 +153,8 @@ impl<T> LossySender<T> {
         lost: &mut u64,
     ) -> Result<Charge, ChargeError> {
         let sender = &self.sender;
-        let could_fit = || {
-            let droppable = sender.messages.droppable_bytes();
-            let most = droppable.saturating_add(sender.capacity());
-            bytes.0 <= most.min(sender.max_capacity())
-        };
         // Where all that may be dropped would not do, nothing is dropped in vain.
-        if !refusal.is_over_limit() || !could_fit() {
+        if !refusal.is_over_limit() || !sender.could_fit(bytes) {
             return Err(refusal);
         }
         let mut freed = None;
@@ -170,7 +177,7 @@ impl<T> LossySender<T> {
                 Err(refused) if !refused.is_over_limit() => return Err(refused),
                 Err(_) if !is_empty => {}
                 // The receiver has taken what was there, and others have taken the room.
-                Err(_) if looks > 0 && could_fit() => looks -= 1,
+                Err(_) if looks > 0 && sender.could_fit(bytes) => looks -= 1,
                 Err(_) => return Err(refusal),
             }
         }
