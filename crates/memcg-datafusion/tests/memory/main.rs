@@ -19,4 +19,5 @@ mod sql;
 mod tenants;
 mod tpch;
 mod tracer;
+mod upstream;
 mod waiting;
