@@ -5,6 +5,7 @@ mod arrow;
 mod data;
 mod demand;
 mod ends;
+mod figures;
 mod files;
 mod frames;
 mod lines;
