@@ -16,9 +16,9 @@ use crate::repeats::Repeatable;
 /// An attempt that may be followed by another waits for such a part of the time that it has run, in
 /// all: to run again costs that time, and ends what others wait for.
 const WAITS_PART: u32 = 3;
-/// Most refusals that a pool keeps: other operators may be refused before an error reaches the
-/// root.
-const KNOWN: usize = 256;
+/// Most refusals that a pool keeps: other operators, and those of other queries of the session, may
+/// be refused before an error reaches the root.
+const KNOWN: usize = 1_024;
 
 /// The queue of a pool's queries, and the refusals and attempts of that pool.
 #[derive(Debug)]

@@ -14,6 +14,8 @@ mod consumer;
 mod demand;
 mod ended;
 #[cfg(feature = "session")]
+mod figures;
+#[cfg(feature = "session")]
 mod files;
 #[cfg(feature = "session")]
 mod frames;

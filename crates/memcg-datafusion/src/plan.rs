@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use datafusion::arrow::array::RecordBatch;
@@ -22,6 +22,7 @@ use futures::Stream;
 use futures::task::AtomicWaker;
 
 use crate::ended::Life;
+use crate::figures::{RunningPartition, RunningPlan};
 use crate::files::Files;
 use crate::passes_on;
 use crate::pool::GroupPool;
@@ -87,6 +88,7 @@ struct InGroupExec {
     env: Option<Arc<RuntimeEnv>>,
     /// The group in which the plan has run last, and its counts; `None` before the first run.
     ran: Mutex<Option<Arc<Life>>>,
+    running: Mutex<Weak<RunningPlan>>,
 }
 
 impl InGroupExec {
@@ -100,6 +102,7 @@ impl InGroupExec {
             pool: Arc::clone(pool),
             env,
             ran: Mutex::default(),
+            running: Mutex::default(),
         })
     }
 
@@ -119,6 +122,11 @@ impl InGroupExec {
         // Without the lock: the last handle of a group may call listeners.
         drop(ran);
         drop(before);
+    }
+
+    fn begins(&self, life: &Arc<Life>) -> RunningPartition {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        RunningPartition::begins(life, &mut running)
     }
 }
 
@@ -173,6 +181,7 @@ impl ExecutionPlan for InGroupExec {
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
             input: Some(input),
+            _running: self.begins(&life),
             waker: life.waker(),
             life,
             unreserved,
@@ -328,6 +337,7 @@ struct InGroupStream {
     schema: SchemaRef,
     /// `None`: it has ended.
     input: Option<SendableRecordBatchStream>,
+    _running: RunningPartition,
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,

@@ -332,7 +332,6 @@ impl QueuedStream {
 
     fn line_up(&mut self, attempt: Attempt, of_others: OfOthers, error: DataFusionError) {
         let waits = Waits::new(&self.queued, error);
-        self.queued.refusals().clear();
         let place = attempt.place.line_up(of_others, &self.waker);
         drop(attempt);
         self.stage = Stage::Waits(place, Some(waits));

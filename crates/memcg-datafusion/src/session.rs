@@ -15,7 +15,7 @@ use crate::allocates::covering;
 use crate::config::PoolConfig;
 use crate::frames::marked;
 use crate::pool::GroupPool;
-use crate::state::session_in;
+use crate::state::{session_in, session_with_figures};
 
 /// Puts the queries of a `SessionContext` into groups.
 ///
@@ -101,6 +101,42 @@ pub trait InGroupSession {
         limits: Limits,
         config: &PoolConfig,
     ) -> Result<QuerySession>;
+
+    /// Returns a session for an operator, with all that this one has and a schema `memcg` in the
+    /// default catalog, whose tables show `below` and the groups below it:
+    ///
+    /// | table | a row is | columns |
+    /// |---|---|---|
+    /// | `memcg.groups` | a group | `path`; `usage`, `live`, `max` (null: none of its own), `low` in bytes; `refused`: charges that it has refused; `waiting`: those that wait in its line now; `waited_seconds`: time in which some charge below has waited; `peak_live_min`, `peak_live_max`: bounds on the [peak of the live bytes](Group::peak_live) |
+    /// | `memcg.queries` | a plan that runs in a group of the process | `path` of the group; `seconds` since its start; `partitions` that run; `refused` and `waits`: growths of the group's pool, so of all queries of one session together; `usage` of the group |
+    ///
+    /// The figures are read when a query is planned, and cost a walk of the groups below. A query
+    /// that waits in line of a [`QueryQueue`](crate::QueryQueue) runs. The tables are those of this
+    /// session alone: sessions that are made from it by [`with_group`](Self::with_group) and
+    /// [`for_query`](Self::for_query) do not have them. To show a tenant its own groups, call this
+    /// on the tenant's session, with the tenant's group.
+    ///
+    /// # Errors
+    ///
+    /// Those of DataFusion.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::InGroupSession;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(64 << 20))?;
+    /// let operator = SessionContext::new().with_figures(&runtime.root())?;
+    /// let full = "SELECT path, usage, max FROM memcg.groups WHERE usage >= 0.9 * max";
+    /// assert_eq!(operator.sql(full).await?.count().await?, 0);
+    /// # let _ = acme;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn with_figures(&self, below: &Group) -> Result<SessionContext>;
 }
 
 impl InGroupSession for SessionContext {
@@ -125,6 +161,10 @@ impl InGroupSession for SessionContext {
             group: Some(group),
             pool,
         })
+    }
+
+    fn with_figures(&self, below: &Group) -> Result<SessionContext> {
+        session_with_figures(self, below)
     }
 }
 

@@ -22,8 +22,9 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
-use memcg::{Bytes, InGroup};
+use memcg::{Bytes, Group, InGroup};
 
+use crate::figures::WithFigures;
 use crate::frames::unmarked;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
@@ -100,6 +101,23 @@ pub(crate) fn session_in(
     // No other line sets it.
     let _ = planner.restore.set(Box::new(restore));
     Ok(context)
+}
+
+/// Returns a session with all that `session` has, in whose default catalog a schema `memcg` shows
+/// figures of `below` and of the groups below it.
+pub(crate) fn session_with_figures(
+    session: &SessionContext,
+    below: &Group,
+) -> Result<SessionContext> {
+    let mut state = session.state();
+    let catalogs = WithFigures::over(&state, below);
+    // SAFETY: the call is a plain reader of DataFusion that returns a field of the state.
+    #[allow(unsafe_code)]
+    unsafe {
+        let of = SessionState::catalog_list;
+        drop(exchange(&mut state, of, catalogs)?);
+    }
+    Ok(SessionContext::new_with_state(state))
 }
 
 /// Sorts of one plan hold at most such a part of the group's max for merging.

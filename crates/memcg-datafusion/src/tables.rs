@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::figures::WithFigures;
 use crate::pool::GroupPool;
 
 /// The error of a session outside of all groups that is to read rows of a group.
@@ -238,11 +239,13 @@ impl MarkedCatalogs {
         catalogs: &Arc<dyn CatalogProviderList>,
         path: &Arc<str>,
     ) -> Arc<dyn CatalogProviderList> {
-        let catalogs = match catalogs.downcast_ref::<MarkedCatalogs>() {
-            // Of a session of a group that is made from another one.
-            Some(marked) => &marked.catalogs,
-            None => catalogs,
-        };
+        // An operator's figures are for no session that is made from the operator's.
+        let catalogs = catalogs
+            .downcast_ref::<WithFigures>()
+            .map_or(catalogs, |with| &with.catalogs);
+        let catalogs = catalogs
+            .downcast_ref::<MarkedCatalogs>()
+            .map_or(catalogs, |marked| &marked.catalogs);
         Arc::new(MarkedCatalogs {
             catalogs: Arc::clone(catalogs),
             path: Arc::clone(path),

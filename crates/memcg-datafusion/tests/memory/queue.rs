@@ -628,3 +628,47 @@ async fn what_streams_in_is_not_read_twice() {
     drop(late);
     assert_eq!(held.end().await, [0, 0, 1]);
 }
+
+/// Queries of one session share its group, and so their pool. Each that fits alone is answered: none
+/// loses its refusal to another one that waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn queries_of_one_session_wait_for_one_another() {
+    let base = session_of(2, 30);
+    let expected = text(&base.sql(JOIN).await.unwrap().collect().await.unwrap());
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(7 * MIB)).unwrap();
+    let queue = QueryQueue::new(3, LONG);
+    let config = PoolConfig::new().spill_on_demand().queue(&queue);
+    let session = base.with_group(&acme, &config).unwrap();
+    let mut queries = Vec::new();
+    for _ in 0..8 {
+        queries.push(collects(&session, JOIN).await);
+    }
+    for query in queries {
+        let rows = query.await.unwrap().unwrap_or_else(|told| panic!("{told}"));
+        assert!(text(&rows) == expected);
+    }
+    let counts = queue.counts();
+    assert!(counts.restarts > 0 && counts.refused == 0, "{counts:?}");
+    drop(session);
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
+}
+
+/// A patience without an end is one that no process sees the end of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patience_may_have_no_end() {
+    let session = session_of(1, 2);
+    let runtime = runtime();
+    let queue = QueryQueue::new(3, Duration::MAX);
+    for queue in [queue.clone(), queue.patience(Duration::MAX)] {
+        let config = PoolConfig::new().spill_on_demand().queue(&queue);
+        let query = session
+            .for_query(&runtime.root(), 17, Limits::new(), &config)
+            .unwrap();
+        let rows = collects(&query, SMALL).await.await.unwrap().unwrap();
+        assert_eq!(rows[0].num_rows(), 1);
+    }
+    assert_empty(&runtime);
+}
