@@ -77,7 +77,7 @@ pub(crate) fn retry<'a>(
     reach: DrainReach,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     match (reach, path.outermost()) {
-        // What this thread has is credit of the whole path, and this charge ends below the root.
+        // That would walk up to the root, and this charge ends below it.
         (DrainReach::OwnCredit, _) if top.is_some() => Err(refusal),
         (DrainReach::OwnCredit, _) => take_own_and_retry(counter, path, n, refusal),
         (DrainReach::AllThreads, Some(outermost)) => {

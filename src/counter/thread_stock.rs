@@ -1,8 +1,12 @@
 //! The stock of this thread and its transit: what a charge and an uncharge do with the thread's own
 //! slot.
 //!
-//! Units of a counter that are in no slot and in nobody's hands are in transit, and so is each walk.
-//! Whoever closes a stock, or lowers a max, waits for the threads that are.
+//! A thread is in transit while units of a counter are charged, in no slot and in nobody's hands, and
+//! while it walks. Whoever closes a stock, or lowers a max, waits for the threads that are.
+//!
+//! Two kinds of walk need no transit: one by force, which no max refuses; and the walks of
+//! `at_limit::drain_and_retry`, under the tree's lock, which a thread that lowers a max holds as well. A
+//! thread without a block has no transit to be in: nobody waits for its walk.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
