@@ -242,6 +242,6 @@ END {
     for (row = 1; row <= rows; row++) {
         if (!is_wanted(row)) { continue }
         printf "%s\t%s\t%s\t%s\t%s\n", name[of_row[row]], model[row], preemptions[row], loads[row], \
-            (model[row] ~ /^shuttle_/ ? "shuttle" : "loom")
+            (model[row] ~ /^shuttle_/ ? "shuttle" : model[row] == "simulator" ? "simulator" : "loom")
     }
 }

@@ -1,7 +1,6 @@
 //! Rounds of reclaim below the level that refused, and a charge after each.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use crate::admission::attempt::{
     Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever,
@@ -17,6 +16,7 @@ use crate::reclaim::round::{Request, earlier, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
+use crate::sync::clock;
 use crate::sync::{is_over, pause};
 
 /// A round that frees this part of what is wanted counts this part: what came may have gone to
@@ -52,7 +52,7 @@ pub(super) fn reclaim_for<'a>(
         }
         let mut since = None;
         let new = || {
-            let begun = *since.insert(Instant::now());
+            let begun = *since.insert(clock::now());
             Request::new(ReclaimCause::Full, deadline_from(level, begun))
                 .until(end)
                 .waits(may_block)

@@ -33,6 +33,19 @@ pub(crate) fn charge(
         .or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
+/// Makes a charge that did not hit, for a caller that asks for less if it is refused: such a refusal
+/// counts as none. It does not wait in line.
+pub(crate) fn charge_spare(
+    group: &Counter,
+    bytes: u64,
+    missed: Consume,
+    wait_for: WaitFor,
+) -> Option<u64> {
+    try_once(group, bytes, missed)
+        .or_else(|failure| go_on(&Terms::plain(group, bytes, wait_for), failure))
+        .ok()
+}
+
 /// After a refusal: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
@@ -73,12 +86,15 @@ fn name_what_is_in_the_way<'a>(
             kind: RefusalKind::Full(pending),
             ..
         } = &mut failure
-            && let Some(level) = line::in_the_way(group, bytes)
+            && let Some((level, max)) = line::in_the_way(group, bytes)
         {
             // No memory may come for it any more.
             *pending = None;
             if bytes <= refusal.level.admits() {
-                *refusal = level.refusal_now();
+                *refusal = LevelRefusal {
+                    max,
+                    ..level.refusal_now()
+                };
             }
         }
         failure.count()

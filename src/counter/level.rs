@@ -50,6 +50,13 @@ pub(crate) enum Tried {
     Forced(TakenLevel),
 }
 
+/// Why a level does not keep units that were added, and are taken off again.
+struct NotKept {
+    max: u64,
+    /// Charges waited in line as the level looked.
+    is_behind: bool,
+}
+
 /// At a level without a max, a charge below the second adds to a usage below the first without a
 /// comparison: some four million threads would have to do so at once before usage could pass
 /// `USAGE_MAX`.
@@ -150,7 +157,11 @@ impl Counter {
                 }
                 match self.settle(new.max(0).cast_unsigned(), self.max_after(), n, how, path) {
                     Ok(taken) => return Ok(taken),
-                    Err(max) => self.refusal(open, usage, max),
+                    // The line that refused may be empty by now, so the refusal says what was there.
+                    Err(NotKept { max, is_behind }) => LevelRefusal {
+                        is_behind,
+                        ..self.refusal(open, usage, max)
+                    },
                 }
             } else {
                 // No drain makes room: the charge goes above max at once.
@@ -224,7 +235,7 @@ impl Counter {
     }
 
     /// The units are added, and max is that now: the usage `new` is within it and may stay, or this
-    /// subtracts `n` again and returns the max as an error.
+    /// subtracts `n` again.
     fn settle(
         &self,
         new: u64,
@@ -232,19 +243,24 @@ impl Counter {
         n: u64,
         how: How,
         path: &Lazily,
-    ) -> Result<TakenLevel, u64> {
+    ) -> Result<TakenLevel, NotKept> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
+        let is_observed = watched & OBSERVED != 0;
         let may_stay = match how {
             How::Force => true,
-            How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
-            How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
+            How::Batch => !waits && (!is_observed || new <= self.max()),
+            // The line of a level that is only observed waits for nothing: it is served soon, maybe
+            // by another thread, and until then it is no reason to refuse.
+            How::Admit | How::AdmitOrForce => !waits || is_observed || self.may_barge(n, path),
         };
         if new > max || !may_stay {
+            // Mutation: a-line-that-refuses-keeps-the-bytes
             self.take_off(n, path);
-            return Err(max);
+            let is_behind = waits;
+            return Err(NotKept { max, is_behind });
         }
-        let max = if watched & OBSERVED != 0 {
+        let max = if is_observed {
             self.max().min(USAGE_MAX)
         } else {
             max
@@ -290,6 +306,7 @@ impl Counter {
             open,
             usage: usage.max(0).cast_unsigned(),
             max,
+            is_behind: self.limits.watched.is_for(WAITING),
         }
     }
 

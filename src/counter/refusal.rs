@@ -12,6 +12,8 @@ pub(crate) struct LevelRefusal<'a> {
     pub(crate) open: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
+    /// Charges waited in line there as the level refused.
+    pub(crate) is_behind: bool,
 }
 
 impl LevelRefusal<'_> {

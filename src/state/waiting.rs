@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Stale;
 use crate::counter::object::{Counter, Kept};
+use crate::sync::clock;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -165,7 +166,7 @@ impl Falls {
         if known.level != of {
             *known = new();
         }
-        known.from.push((Instant::now(), level.admits()));
+        known.from.push((clock::now(), level.admits()));
     }
 
     /// The program sets the max, which counts as it is.
@@ -176,7 +177,7 @@ impl Falls {
     /// The most bytes for which a charge may wait at the level: its max, or the largest that it had
     /// within [`STANDS`].
     pub(crate) fn lasting(&self, level: &Counter) -> u64 {
-        let now = Instant::now();
+        let now = clock::now();
         let known = self.0.get(&level.key());
         let known = known.filter(|fall| fall.level == Stale::new(level));
         known
@@ -193,7 +194,7 @@ impl Falls {
 
     /// Forgets what is older. Returns the levels where something was.
     pub(crate) fn expire(&mut self) -> Vec<Stale> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut stood = Vec::new();
         self.0.retain(|_, fall| {
             let before = fall.from.len();
@@ -279,8 +280,8 @@ impl Waiter {
 pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
     Granted,
-    /// They can never fit below this level.
-    Full(Kept),
+    /// They can never fit below this level, which had that max.
+    Full(Kept, u64),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.
