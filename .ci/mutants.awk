@@ -12,7 +12,7 @@
 #   awk -v tree=FOLDER -v words="WORD..." -f mutants.awk mutations.txt FILE...
 #
 # FILEs have marks; their paths are below the tree. For each row whose name or model contains one of the words, or for
-# all, it prints a line: its name, its model, its preemptions, its loads, its checker, with tabs between them. The head
+# all but those of the simulator, it prints a line: its name, its model, its preemptions, its loads, its checker, with tabs between them. The head
 # of `.ci/mutations.txt` explains marks and rows. A mark or a row that is wrong fails it, whatever the words are.
 
 function fault(what) {
@@ -46,7 +46,8 @@ function is_wanted(row,   w) {
     for (w = 1; w <= wanted_words; w++) {
         if (index(name[of_row[row]], wanted[w]) || index(model[row], wanted[w])) { return 1 }
     }
-    return wanted_words == 0
+    # The simulator searches for minutes where a model needs a second: its rows run where they are asked for.
+    return wanted_words == 0 && model[row] != "simulator"
 }
 
 # `delete`, `delete TEXT`, `replace TEXT with TEXT`, `later`, `put CODE` or `put` with lines of code below.
@@ -242,6 +243,6 @@ END {
     for (row = 1; row <= rows; row++) {
         if (!is_wanted(row)) { continue }
         printf "%s\t%s\t%s\t%s\t%s\n", name[of_row[row]], model[row], preemptions[row], loads[row], \
-            (model[row] ~ /^shuttle_/ ? "shuttle" : "loom")
+            (model[row] ~ /^shuttle_/ ? "shuttle" : model[row] == "simulator" ? "simulator" : "loom")
     }
 }

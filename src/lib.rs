@@ -277,6 +277,13 @@ pub use values::{Charged, ChargedVec, Gauge, Weigh};
 #[cfg(feature = "derive")]
 pub use memcg_derive::Weigh;
 
+/// The crate's clock in the hand of its own tests: see `sync::clock`.
+#[cfg(all(feature = "_simulated-time", debug_assertions))]
+#[doc(hidden)]
+pub mod simulated_time {
+    pub use crate::sync::clock::by_hand::{Wait, advance, now, stop, wait_of};
+}
+
 /// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`],
 /// [`ChargeError`] with [`OverLimitError`].
 pub mod errors {

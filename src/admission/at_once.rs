@@ -41,21 +41,7 @@ pub(crate) fn charge(
     missed: Consume,
     effort: Effort,
 ) -> ChargeResult<'_> {
-    let once = match effort {
-        Effort::Drain => Counter::try_charge_once_slow,
-        Effort::Start | Effort::Own => Counter::try_charge_now_slow,
-    };
-    // It takes no place in line, not even before less important charges: whoever serves a line
-    // wakes its waiters, which is foreign code.
-    match try_with(group, bytes, missed, once) {
-        Ok(walked) => {
-            // Left to another thread, which reclaims in the place of this one's delay.
-            if effort != Effort::Own && may_call_out() && is_any_above(group, walked) {
-                levels_that_delay(group)
-                    .for_each(|level| started::shrink_to_high(level, importance::of(group)));
-            }
-            Ok(walked)
-        }
+    match charge_spare(group, bytes, missed, effort) {
         Err(ChargeFailure::Refused {
             refusal, counted, ..
         }) => {
@@ -71,8 +57,31 @@ pub(crate) fn charge(
                 kind: RefusalKind::Full(pending),
             })
         }
-        Err(failure) => Err(failure),
+        ended => ended,
     }
+}
+
+/// The same for a caller that asks for less if it is refused: such a refusal counts as none, and
+/// starts nothing.
+pub(crate) fn charge_spare(
+    group: &Counter,
+    bytes: u64,
+    missed: Consume,
+    effort: Effort,
+) -> ChargeResult<'_> {
+    let once = match effort {
+        Effort::Drain => Counter::try_charge_once_slow,
+        Effort::Start | Effort::Own => Counter::try_charge_now_slow,
+    };
+    // It takes no place in line, not even before less important charges: whoever serves a line
+    // wakes its waiters, which is foreign code.
+    let walked = try_with(group, bytes, missed, once)?;
+    // Left to another thread, which reclaims in the place of this one's delay.
+    if effort != Effort::Own && may_call_out() && is_any_above(group, walked) {
+        levels_that_delay(group)
+            .for_each(|level| started::shrink_to_high(level, importance::of(group)));
+    }
+    Ok(walked)
 }
 
 /// Says whether the same charge would find more if it were allowed to block: a reclaimer to ask, a

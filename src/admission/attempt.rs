@@ -15,6 +15,7 @@ use crate::pressure::stalls::Stall;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::state::waiting::Decision;
+use crate::sync::clock;
 use crate::sync::is_over;
 use crate::thread::context;
 
@@ -169,7 +170,7 @@ impl Efforts {
     pub(super) fn stand_still(&mut self, group: &Counter, level: &Counter, since: Option<Instant>) {
         match &mut self.stall {
             Some(stall) => stall.moves_to(level),
-            None => self.stall = Stall::begin(group, level, since.unwrap_or_else(Instant::now)),
+            None => self.stall = Stall::begin(group, level, since.unwrap_or_else(clock::now)),
         }
     }
 }
@@ -217,16 +218,20 @@ pub(super) fn decided(
     bytes: u64,
     counted: bool,
 ) -> ChargeResult<'_> {
-    let (level, kind) = match decision {
+    let (level, max) = match decision {
         Decision::Granted => return Ok(bytes),
-        Decision::Full(level) => (level, RefusalKind::Full(None)),
+        Decision::Full(level, max) => (level, max),
         Decision::Offline => return Err(ChargeFailure::Offline),
         Decision::Cancelled => return Err(ChargeFailure::Cancelled),
     };
     Err(ChargeFailure::Refused {
-        refusal: group.level(&level).refusal_now(),
+        // It names the max that was too small, which another thread may have raised since.
+        refusal: LevelRefusal {
+            max,
+            ..group.level(&level).refusal_now()
+        },
         counted,
-        kind,
+        kind: RefusalKind::Full(None),
     })
 }
 

@@ -1,7 +1,5 @@
 //! One victim after another, for a charge that does not fit.
 
-use std::time::Instant;
-
 use crate::admission::attempt::{
     Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
 };
@@ -12,6 +10,7 @@ use crate::pressure::victims::{self, Choice, Want};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::{TIME_MAX, earlier};
 use crate::state::events::Event;
+use crate::sync::clock;
 use crate::sync::is_over;
 
 /// Cancels one victim after another, where the refusing level chooses, until the charge fits or no
@@ -70,7 +69,7 @@ pub(super) fn cancel_for<'a>(
             // refuse this one.
             Choice::Room => {
                 let time = group_tree::shared(tree).settings.oom_time.min(TIME_MAX);
-                let turn = *turn.get_or_insert_with(|| Instant::now() + time);
+                let turn = *turn.get_or_insert_with(|| clock::now() + time);
                 if is_over(turn) {
                     break;
                 }

@@ -34,6 +34,7 @@ pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
         }
     }
     let may_come = reclaim_excess(group, &mut request);
+    // Mutation: the-excess-is-told-before-it-goes
     cancel_excess(group, may_come)
 }
 

@@ -10,6 +10,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::waiting::PlaceHolder;
+use crate::sync::clock;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
@@ -98,7 +99,7 @@ impl<'a> Attempt<'a> for AttemptTerms<'a> {
                 return None;
             }
             // The end of a victim wakes nobody, so the thread looks from time to time.
-            park_until(Some(until.min(Instant::now() + LOOK)));
+            park_until(Some(until.min(clock::now() + LOOK)));
         };
         *line = None;
         Some(decided(self.group, decision, self.bytes, true))

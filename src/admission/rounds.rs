@@ -1,7 +1,6 @@
 //! Rounds of reclaim below the level that refused, and a charge after each.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use crate::admission::attempt::{
     Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
@@ -17,6 +16,7 @@ use crate::reclaim::round::{Request, earlier, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
+use crate::sync::clock;
 use crate::sync::{is_over, pause};
 
 /// A round that frees at most a sixteenth of what is wanted counts as a whole round. One that frees
@@ -54,7 +54,7 @@ pub(super) fn reclaim_for<'a>(
         }
         let mut since = None;
         let new = || {
-            let begun = *since.insert(Instant::now());
+            let begun = *since.insert(clock::now());
             Request::new(ReclaimCause::Full, deadline_from(level, begun))
                 .until(end)
                 .waits(may_block)

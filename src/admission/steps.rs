@@ -33,6 +33,19 @@ pub(crate) fn charge(
         .or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
+/// Makes a charge that did not hit, for a caller that asks for less if it is refused: such a refusal
+/// counts as none. It does not wait in line.
+pub(crate) fn charge_spare(
+    group: &Counter,
+    bytes: u64,
+    missed: Consume,
+    wait_for: WaitFor,
+) -> Option<u64> {
+    try_once(group, bytes, missed)
+        .or_else(|failure| go_on(&AttemptTerms::plain(group, bytes, wait_for), failure))
+        .ok()
+}
+
 /// After a refusal: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
@@ -73,14 +86,17 @@ fn name_what_is_in_the_way<'a>(
             kind: RefusalKind::Full(pending),
             ..
         } = &mut failure
-            && let Some(level) = line::in_the_way(group, bytes)
+            && let Some((level, max)) = line::in_the_way(group, bytes)
         {
             // Whatever is about to give memory back, none of it is for this charge: nobody is to try
             // again for it.
             *pending = None;
             // Where the max of the level that has refused is too small, too, that one stays named.
             if bytes <= refusal.level.admits() {
-                *refusal = level.refusal_now();
+                *refusal = LevelRefusal {
+                    max,
+                    ..level.refusal_now()
+                };
             }
         }
         failure.count()

@@ -20,6 +20,7 @@ use crate::reclaim::round::{Request, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::{Decision, PlaceHolder};
+use crate::sync::clock;
 use crate::sync::is_over;
 use crate::thread::foreign::Foreign;
 
@@ -41,9 +42,10 @@ pub(crate) struct LineTime {
 impl LineTime {
     /// So much time from now on. A charge that `time` ends has waited for no less.
     pub(crate) fn begin(time: Option<Duration>) -> Self {
-        let begun = Instant::now();
+        let begun = clock::now();
         LineTime {
             begun,
+            // Mutation: a-thread-waits-twice-its-time
             until: time.and_then(|time| begun.checked_add(time)),
         }
     }
@@ -81,7 +83,7 @@ impl InLine {
         let stall = if time.is_zero() {
             None
         } else {
-            Stall::begin(&ticket.group, level, Instant::now())
+            Stall::begin(&ticket.group, level, clock::now())
         };
         let asked = ticket.kept(level);
         InLine {
@@ -104,13 +106,14 @@ impl InLine {
             if let Some(decision) = self.look(&waker, is_due, true) {
                 return self.ended(group, decision);
             }
+            // Mutation: a-thread-gives-up-when-it-has-asked-again
             if self.time.until.is_some_and(is_over) {
                 return self.time_out(group);
             }
             // A reclaimer that had nothing to give when this charge came may have something by now,
             // and there may be a new one.
             let any = registrations::any_below(&self.asked);
-            let again = Instant::now()
+            let again = clock::now()
                 + if any {
                     ask_again_after(&self.asked)
                 } else {
@@ -224,7 +227,7 @@ impl InLine {
             return self.ended(group, decision);
         }
         self.stall = None;
-        let kind = RefusalKind::TimedOut(self.time.begun.elapsed());
+        let kind = RefusalKind::TimedOut(clock::now().saturating_duration_since(self.time.begun));
         Err(ChargeFailure::Refused {
             refusal: group.level(&level).refusal_now(),
             counted: self.counted,

@@ -44,6 +44,7 @@ pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
 pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // Mutation: central-credit-is-taken-above-high
     let taken = !has_to_walk(counter) && stock.take(n);
+    // Mutation: what-a-central-stock-gives-is-not-audited
     if taken && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
@@ -181,6 +182,7 @@ fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
         return;
     };
     stocks.central.swap_remove(at as usize);
+    // Mutation: one-of-two-central-stocks-loses-its-place
     if let Some(moved) = stocks.central.get(at as usize) {
         moved.central_opened.store(at + 1, Ordering::Relaxed);
     }

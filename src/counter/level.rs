@@ -58,6 +58,13 @@ pub(crate) enum LevelTry {
     NotAdded,
 }
 
+/// Why a level does not keep units that were added, and are taken off again.
+pub(crate) struct NotKept {
+    max: u64,
+    /// Charges waited in line as the level looked.
+    is_behind: bool,
+}
+
 /// At a level without a max, a charge below the second adds to a usage below the first without a
 /// comparison: some four million threads would have to do so at once before usage could pass
 /// `USAGE_MAX`.
@@ -175,8 +182,12 @@ impl Counter {
                 match self.keep_or_take_off(new, self.max_after(), n, mode, path) {
                     Ok(taken) => return Ok(taken),
                     // By the max that was read after the exchange, and the usage before it: what
-                    // this thread has taken off again is no reason for a refusal.
-                    Err(max) => self.refusal(open, usage, max),
+                    // this thread has taken off again is no reason for a refusal. The line that
+                    // refused may be empty by now, so the refusal says what was there.
+                    Err(NotKept { max, is_behind }) => LevelRefusal {
+                        is_behind,
+                        ..self.refusal(open, usage, max)
+                    },
                 }
             } else {
                 // No drain makes room: the charge goes above max at once.
@@ -244,7 +255,7 @@ impl Counter {
     }
 
     /// The units are added, usage is `new` with them, and `max` was read after that. Keeps them, or
-    /// takes them off again and returns the max that they do not fit below.
+    /// takes them off again and says why.
     pub(crate) fn keep_or_take_off(
         &self,
         new: u64,
@@ -252,27 +263,34 @@ impl Counter {
         n: u64,
         mode: ChargeMode,
         path: &LazySlowPath,
-    ) -> Result<TakenLevel, u64> {
+    ) -> Result<TakenLevel, NotKept> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
+        let is_observed = watched & OBSERVED != 0;
         let may_stay = match mode {
             ChargeMode::Force => true,
             // A batch is more than the charge needs. It may not pass those who wait, and an
             // observed level, which admits everything, counts only what a caller has asked for as
             // above its max.
-            ChargeMode::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
-            // Only so many may pass those who wait that the first of them is not kept waiting for ever.
-            ChargeMode::Admit | ChargeMode::AdmitOrForce => !waits || self.may_barge(n, path),
+            ChargeMode::Batch => !waits && (!is_observed || new <= self.max()),
+            // Only so many may pass those who wait that the first of them is not kept waiting for
+            // ever. The line of a level that is only observed waits for nothing: it is served soon,
+            // maybe by another thread, and until then it is no reason to refuse.
+            ChargeMode::Admit | ChargeMode::AdmitOrForce => {
+                !waits || is_observed || self.may_barge(n, path)
+            }
         };
         // Max fell after this thread had read it and before it added: `set_max` may have read usage
         // without these units, and then counts on this.
         if new > max || !may_stay {
+            // Mutation: a-line-that-refuses-keeps-the-bytes
             self.take_off(n, path);
-            return Err(max);
+            let is_behind = waits;
+            return Err(NotKept { max, is_behind });
         }
         // The max of an observed level admits everything; room is that below the max which it would
         // have.
-        let max = if watched & OBSERVED != 0 {
+        let max = if is_observed {
             self.max().min(USAGE_MAX)
         } else {
             max

@@ -4,6 +4,7 @@
 
 use crate::counter::object::Counter;
 use crate::counter::open_count::OpenCount;
+use crate::counter::watch::WAITING;
 use crate::error::{CounterChargeError, USAGE_MAX};
 use crate::sync::Ordering;
 
@@ -13,6 +14,8 @@ pub(crate) struct LevelRefusal<'a> {
     pub(crate) open: OpenCount,
     pub(crate) usage: u64,
     pub(crate) max: u64,
+    /// Charges waited in line there as the level refused.
+    pub(crate) is_behind: bool,
 }
 
 impl LevelRefusal<'_> {
@@ -87,6 +90,7 @@ impl Counter {
             open,
             usage: usage.max(0).cast_unsigned(),
             max,
+            is_behind: self.limits.watched.is_for(WAITING),
         }
     }
 

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handle::Group;
 use crate::pressure::delays::Alarm;
 use crate::pressure::victims::has_ended;
 use crate::pressure::{delayed, high};
+use crate::sync::clock;
 use crate::sync::{is_over, sleep};
 
 /// The future looks at usage once more after this time, at the latest. Within it the thread of
@@ -75,13 +76,13 @@ impl BelowHighFuture {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn wait(self, time: Duration) -> bool {
-        let until = Instant::now().checked_add(time);
+        let until = clock::now().checked_add(time);
         while self.is_above() {
             if until.is_some_and(is_over) || has_ended(self.group.first()) {
                 return false;
             }
             let left = until.map_or(high::LOOK, |until| {
-                until.saturating_duration_since(Instant::now())
+                until.saturating_duration_since(clock::now())
             });
             sleep(left.min(high::LOOK));
         }
@@ -109,8 +110,7 @@ impl Future for BelowHighFuture {
             {
                 return Poll::Pending;
             }
-            self.alarm =
-                delayed::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
+            self.alarm = delayed::alarm(self.group.first(), clock::now() + AGAIN, context.waker());
             if self.alarm.is_none() {
                 break;
             }
@@ -126,6 +126,8 @@ debug_figures!(BelowHighFuture, |wait| group: wait.group);
 mod tests {
     use std::pin::pin;
     use std::task::Waker;
+
+    use std::time::Instant;
 
     use super::*;
     use crate::{Bytes, Limits, OomPolicy, Runtime};

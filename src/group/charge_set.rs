@@ -412,6 +412,7 @@ impl Drop for Made<'_> {
         let before = self.before.filter(|&before| before < self.from);
         for at in (self.from..self.amounts.len()).chain(before) {
             let (counter, bytes) = self.amounts[at];
+            // Mutation: a-refused-set-keeps-what-it-has-made
             drop(
                 self.group
                     .header_of(counter)

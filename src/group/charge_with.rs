@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::charge::{Charge, charge_at_once, charge_undelayed};
 use super::error::{ChargeError, Repr};
 use super::handle::Group;
-use crate::admission::at_once::Effort;
+use crate::admission::at_once::{self, Effort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
 use crate::counter::object::Counter;
 use crate::counter::object::KeptHeader;
-use crate::pressure::high::is_any_above;
+use crate::pressure::high::{above, is_any_above, levels_that_delay};
 use crate::pressure::throttle;
 use crate::thread::context;
 use crate::thread::slot::Consume;
@@ -95,7 +95,8 @@ impl Group {
     ///   threads is not drained, so it may be refused beside some: [`try_charge`](Self::try_charge)
     ///   is not. What it finds to wake or to notify, a thread of the crate does; only where the
     ///   system gives no thread, this one does.
-    /// * `IfRoom`: it is the first step of a charge that goes on otherwise, as cheap and as silent
+    /// * `IfRoom`: a high that is [only observed](Self::set_observe_only) is none, and what the thread
+    ///   charges ahead is above no high. It is the first step of a charge that goes on otherwise, as cheap and as silent
     ///   as `Now`. No event and no [`refused_count`](Self::refused_count) counts its refusal, which
     ///   has no figures.
     ///
@@ -247,15 +248,73 @@ pub(super) fn charge_slow(
     }
 }
 
+/// How a collection charges that grows.
+#[derive(Clone, Copy)]
+pub(crate) enum GrowBy {
+    /// As [`Group::charge`].
+    Charge,
+    /// As [`Group::try_charge`].
+    TryCharge,
+    /// As [`Group::charge_with`].
+    With(OnFull),
+}
+
+impl Group {
+    pub(crate) fn charge_by(&self, bytes: Bytes, grow: GrowBy) -> Result<Charge, ChargeError> {
+        match grow {
+            GrowBy::Charge => self.charge(bytes),
+            GrowBy::TryCharge => self.try_charge(bytes),
+            GrowBy::With(full) => self.charge_with(bytes, full),
+        }
+    }
+
+    /// Charges more than the caller needs, which asks for less then: a refusal counts as none. What
+    /// waits in line waits for what it needs, so here that takes room alone.
+    pub(crate) fn charge_spare(&self, Bytes(bytes): Bytes, grow: GrowBy) -> Option<Charge> {
+        let is_made = match self.header.consume_open(bytes) {
+            Consume::Hit => true,
+            missed => charge_spare_slow(self.header, bytes, missed, grow),
+        };
+        is_made.then(|| Charge::new(self.header, bytes))
+    }
+}
+
+#[cold]
+fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: GrowBy) -> bool {
+    let counter = header.counter();
+    let blocking = |wait_for| steps::charge_spare(counter, bytes, missed, wait_for);
+    let at_once = |effort| {
+        context::without_foreign(|| at_once::charge_spare(counter, bytes, missed, effort)).is_ok()
+    };
+    match grow {
+        GrowBy::Charge => blocking(WaitFor::Others)
+            .map(|walked| throttle::sleep_after(counter, walked, None))
+            .is_some(),
+        GrowBy::With(OnFull::Reclaim) => blocking(WaitFor::Nothing)
+            .map(|walked| throttle::delay_after(counter, walked, false, None))
+            .is_some(),
+        GrowBy::TryCharge => at_once(Effort::Drain),
+        GrowBy::With(OnFull::Start) => at_once(Effort::Start),
+        GrowBy::With(OnFull::Now) => at_once(Effort::Own),
+        GrowBy::With(OnFull::IfRoom | OnFull::Wait(_)) => {
+            context::without_foreign(|| charge_if_room(header, bytes, missed)).is_ok()
+        }
+    }
+}
+
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given
 /// back as any charge is, which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let counter = header.counter();
     if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
-        if !is_any_above(counter, walked) {
+        // What the thread has charged ahead is credit, which is no group's excess.
+        let ahead = walked.saturating_sub(bytes);
+        let delays = |level: &Counter| above(level) > ahead;
+        if !is_any_above(counter, walked) || !levels_that_delay(counter).any(delays) {
             return Ok(());
         }
         // Above a high it is given back: the caller's next step makes it, with its delay.
+        // Mutation: no-room-below-high-keeps-the-bytes
         drop(Charge::new(header, bytes));
     }
     Err(Repr::NoRoom {

@@ -21,6 +21,7 @@ use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::pressure::victims::is_cancelled;
 use crate::reclaim::round::TIME_MAX;
+use crate::sync::clock;
 use crate::sync::is_over;
 use crate::units::{Bytes, IntoBytes};
 
@@ -251,14 +252,14 @@ impl CheckpointFuture {
             _ => return Err(refused(failure, group)),
         };
         // If the system has no thread to wake the task, it does not wait.
-        let again = Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
+        let again = Alarm::set(None, clock::now() + ASK_AGAIN, waker);
         let Some(alarm) = again else {
             return Err(refused(failure, group));
         };
         Ok(Some(Pause::Asks {
             until,
             alarm,
-            _stall: Stall::begin(counter, level, Instant::now()),
+            _stall: Stall::begin(counter, level, clock::now()),
         }))
     }
 
@@ -270,7 +271,7 @@ impl CheckpointFuture {
     ) -> Poll<Result<(), ChargeError>> {
         let until = match pause {
             None => {
-                Instant::now()
+                clock::now()
                     + group_tree::of(group.first())
                         .settings
                         .oom_time

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handle::Group;
 use super::registration::Registration;
@@ -14,6 +14,7 @@ use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
 use crate::state::listeners::EventInfo;
+use crate::sync::clock;
 
 /// Counts of each event, as of the moment when they were read. From there on a caller can wait for
 /// the next one.
@@ -96,7 +97,7 @@ impl Events {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn wait(&self, event: Event, time: Duration) -> bool {
-        let until = Instant::now().checked_add(time);
+        let until = clock::now().checked_add(time);
         let listener = self.listener(event);
         let waker = parked_waker();
         while listener.poll(&waker).is_none() {

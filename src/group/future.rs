@@ -16,6 +16,7 @@ use crate::admission::wait::{InLine, LineTime};
 use crate::pressure::delayed::{self, Delayed};
 use crate::pressure::line;
 use crate::state::waiting::PlaceHolder;
+use crate::sync::clock;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -126,7 +127,7 @@ impl ChargeFuture {
                 return Poll::Pending;
             }
             // From here on nothing is waited for, nor reclaimed.
-            self.end = Some(Instant::now());
+            self.end = Some(clock::now());
             let this = &mut self;
             let mut ended = None;
             if let Stage::InLine(in_line) = &mut this.state {

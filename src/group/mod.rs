@@ -48,6 +48,7 @@ pub use below_high::BelowHighFuture;
 pub use central_stock::CentralStock;
 pub use charge::Charge;
 pub use charge_set::{Amounts, Charges, ChargesIter};
+pub(crate) use charge_with::GrowBy;
 pub use charge_with::OnFull;
 pub use checkpoint::CheckpointFuture;
 pub use counter::CounterKey;

@@ -82,6 +82,7 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
+        // Mutation: charges-of-two-counters-are-merged
         if self.header != other.header {
             hold(self.counter());
             return Err(MergeError {

@@ -7,6 +7,7 @@ use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::pressure::{pressure_levels, stalls};
 use crate::state::pressure_level::PressureLevel;
+use crate::sync::clock;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see
 /// [`Group::pressure`].
@@ -137,7 +138,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pressure(&self) -> GroupPressure {
-        GroupPressure::read_at(self.first(), Instant::now())
+        GroupPressure::read_at(self.first(), clock::now())
     }
 }
 

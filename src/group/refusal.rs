@@ -11,7 +11,6 @@ use crate::counter::{cover, marks};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
@@ -158,7 +157,7 @@ pub struct OverLimitError {
     pub(crate) adds: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
-    /// Another charge is first in line.
+    /// Charges waited in line there.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
     pub(crate) helps: Remedy,
@@ -185,7 +184,7 @@ impl OverLimitError {
             adds: cover::rise_at(requester, requested, level),
             usage: refusal.usage,
             max: refusal.max,
-            is_behind: line::ahead(level) > 0,
+            is_behind: refusal.is_behind,
             stocked_bound: refusal.stocked_bound(),
             helps: Remedy::of_refusal(
                 requested,
@@ -506,6 +505,7 @@ mod tests {
 
     use super::*;
     use crate::counter::open_count::OpenCount;
+    use crate::thread::slot::Consume;
     use crate::{
         Bytes, Charge, ChargeError, Limit, Limits, OnFull, Reclaim, ReclaimContext,
         ReclaimPriority, Registration, Runtime, Unit,
@@ -596,6 +596,7 @@ mod tests {
                 open: OpenCount::default(),
                 usage,
                 max: 8 << 20,
+                is_behind: false,
             };
             let refused = OverLimitError::new(root.first(), 16 << 20, &refusal);
             assert!(root.first().bound() > 1 << 20, "credit of three groups");
@@ -609,6 +610,29 @@ mod tests {
             let of_counter = refusal.refused(root.first(), 16 << 20);
             assert!(of_counter.stocked_bound <= usage, "{of_counter}");
         }
+    }
+
+    /// The refusal says what was there as the charge was refused: the line may have been served since.
+    #[test]
+    fn a_line_that_has_been_served_since_is_told() {
+        let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
+        let root = runtime.root();
+        let held = root.charge(80).unwrap();
+        let mut waits = std::pin::pin!(root.charge_async(30));
+        let mut poll = || {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            waits.as_mut().poll(&mut context)
+        };
+        assert!(poll().is_pending());
+        let passed = [root.charge(15).unwrap(), root.charge(1).unwrap()];
+        drop(passed);
+        // The first in line has let 16 of its 30 bytes pass, and lets no 15 more.
+        let try_once = || root.first().try_charge_once_slow(15, Consume::Miss);
+        let refusal = try_once().map(drop).expect_err("behind the line");
+        drop(held);
+        assert!(poll().is_ready() && root.waiting_count() == 0);
+        let refused = OverLimitError::new(root.first(), 15, &refusal);
+        assert!(refused.is_behind() && refused.want() == 0, "{refused}");
     }
 
     /// A charge that a group above never admits is told so, though another group refuses it.

@@ -24,6 +24,7 @@ use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::state::pressure_level::PressureLevel;
 use crate::sync::barrier::BarrierState;
+use crate::sync::clock;
 
 /// The groups of a subtree with their figures: parents before their children, siblings in the order
 /// of their names (numbers before texts). It prints as a table of at most 80 columns with one line
@@ -241,7 +242,7 @@ impl Group {
             &[]
         };
         let further = &group_tree::of(top).further;
-        let now = Instant::now();
+        let now = clock::now();
         let rows = preorder::read(top, depth, |visited| {
             let read = stats::read(visited.group, Freshness::Stale);
             let max_error = if is_flushed { 0 } else { read.max_error() };

@@ -19,6 +19,7 @@ use crate::state::reclaim::{RECLAIM_TIME, Registered, Rings};
 use crate::state::shares::Shares;
 use crate::state::started::Started;
 use crate::state::waiting::Waiting;
+use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Ordering, Shared};
@@ -125,13 +126,13 @@ impl GroupTree {
         }: GroupConfig,
     ) -> GroupTree {
         let stalls = Stalls {
-            began: Instant::now(),
+            began: clock::now(),
             latest: 0,
             deferred: None,
             numbers: 0,
         };
         GroupTree {
-            made: Instant::now(),
+            made: clock::now(),
             settings,
             further,
             groups: CachePadded::new(AtomicU32::new(0)),

@@ -360,6 +360,7 @@ pub(crate) fn release(group: &Counter) {
             on_node.set(None);
         }
     }
+    // Mutation: one-place-of-statistics-is-released
     for place in places(group) {
         if let Some(published) = place.get() {
             coordinator(group).release(published);

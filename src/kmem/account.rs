@@ -56,6 +56,7 @@ impl Kmem {
         kmem.accounts.account_all(placement, kmem.charge.bytes());
         // Before, all of the precharge was on no node.
         kmem.settle_tiers(u64::MAX);
+        // Mutation: the-rest-of-a-precharge-stays
         kmem.charge.shrink(Bytes(held.saturating_sub(bytes)));
         kmem
     }
@@ -245,6 +246,7 @@ impl Kmem {
     /// ```
     pub fn shrink(&mut self, placement: &Placement) -> u64 {
         let unplaced = self.unplaced();
+        // Mutation: what-is-on-no-node-is-not-freed
         let mut gone = self
             .accounts
             .unaccount(StatScope::Group, placement.unplaced());
@@ -254,6 +256,7 @@ impl Kmem {
                 .unaccount(self.accounts.scope(Some(node)), bytes);
         }
         self.settle_tiers(unplaced);
+        // Mutation: a-part-frees-what-is-elsewhere
         self.charge.shrink(Bytes(gone))
     }
 
@@ -319,6 +322,7 @@ impl Kmem {
         let moved = Accounts::new(self.charge.header(), self.stat());
         let mut left = std::mem::replace(&mut self.accounts, moved);
         for account in std::mem::take(&mut left.lines) {
+            // Mutation: a-transfer-leaves-its-statistics
             account.take_off(left.header, left.stat, account.bytes);
             self.accounts.account(account.scope, account.bytes);
         }

@@ -112,6 +112,7 @@ impl Accounts {
             if gone > 0 {
                 account.take_off(self.header, self.stat, gone);
                 account.bytes -= gone;
+                // Mutation: two-parts-of-one-node-free-twice
                 left -= gone;
             }
         }
@@ -127,6 +128,7 @@ impl Accounts {
             return self.on(of).min(bytes);
         }
         let moved = self.unaccount(of, bytes);
+        // Mutation: moved-bytes-are-nowhere
         self.account(into, moved);
         moved
     }

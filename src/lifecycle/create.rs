@@ -128,7 +128,9 @@ pub(crate) fn create(
             Ok(group)
         }
         Err(refused) => {
+            // Mutation: a-group-that-is-not-made-keeps-its-ring
             rings::release(&group);
+            // Mutation: a-group-that-is-not-made-keeps-its-events
             events::forget(&group);
             group_object::of(&group).end();
             make::recycle_unused(tree, group.into_raw());
@@ -169,6 +171,7 @@ fn link(
                 .map_err(|none| NotCreated::Limit(kind, none))?;
         }
     }
+    // Mutation: a-group-below-an-observed-one-acts
     observe::follow_unlinked(group);
     if marks::soft(group) < u64::MAX || settings.share > 0 {
         rings::make(group)?;
@@ -178,6 +181,7 @@ fn link(
     }
     (settings.mark)(group);
     let linked = shard.link(group, names::is_named(group)).ok_or_else(|| {
+        // Mutation: a-group-that-is-not-made-is-counted
         dismiss_group(groups);
         NotCreated::Offline
     })?;
@@ -257,14 +261,18 @@ pub(crate) fn release_object(
         retire::forget_open(tree, &mut tree.lock(&path), group);
     }
     tree.hierarchy.lock_of(group).release(group);
+    // Mutation: a-released-group-is-counted
     dismiss_group(groups);
     for counter in group.group() {
         // Mutation: e12-object-reused-with-its-slots
         retire::vacate(tree, counter);
     }
+    // Mutation: a-name-keeps-its-bytes
     count_name(groups, group, u64::wrapping_sub);
+    // Mutation: a-released-group-keeps-its-ring
     rings::release(group);
     stats::release(group);
+    // Mutation: a-released-group-keeps-its-events
     group.group().for_each(events::forget);
     group_object::of(group).end();
     make::recycle(tree, group.object())

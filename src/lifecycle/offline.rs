@@ -87,6 +87,7 @@ fn leave(shard: &mut Shard, group: &Counter) {
     }
     shard.leave(group);
     for counter in group.group() {
+        // Mutation: an-offline-group-is-protected
         marks::unprotect(counter);
         // Mutation: e23-offline-stays-in-excess
         marks::set_soft(counter, u64::MAX);

@@ -9,7 +9,7 @@
 //! The list names levels without a handle, so a pause keeps no group.
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::counter::marks;
 use crate::counter::object::Counter;
@@ -18,6 +18,7 @@ use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::Background;
+use crate::sync::clock;
 use crate::sync::model_failed;
 
 /// Pauses where nothing is freed: each is twice the one before.
@@ -71,7 +72,7 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
                 (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
             };
             if over(level) > 0 {
-                job.at = Instant::now() + job.pause;
+                job.at = clock::now() + job.pause;
                 return Some(job);
             }
         }
@@ -104,6 +105,8 @@ fn one_round(level: &Counter) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
     use std::thread::{self, ThreadId};
+
+    use std::time::Instant;
 
     use super::*;
     use crate::allocator::Owner;

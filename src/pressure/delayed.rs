@@ -17,6 +17,7 @@ use crate::reclaim::registrations;
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
+use crate::sync::clock;
 use crate::sync::is_over;
 use crate::thread::foreign::Foreign;
 
@@ -50,7 +51,7 @@ pub(crate) fn delay_of_task(
         return Duration::ZERO;
     }
     end.map_or(delay, |end| {
-        delay.min(end.saturating_duration_since(Instant::now()))
+        delay.min(end.saturating_duration_since(clock::now()))
     })
 }
 
@@ -73,12 +74,12 @@ impl Delayed {
         waker: &Waker,
     ) -> Option<Delayed> {
         let delay = delay_of_task(group, bytes, end, Some(waker)).min(TIME_MAX);
-        let until = Instant::now() + delay;
+        let until = clock::now() + delay;
         if is_over(until) || !is_delayed(group) {
             return None;
         }
         let alarm = alarm(group, until, waker)?;
-        let _stall = stand_still(group, Instant::now());
+        let _stall = stand_still(group, clock::now());
         // SAFETY: the owner keeps the group as long as it has the value.
         let group = unsafe { CounterRef::new(group) };
         Some(Delayed {

@@ -37,6 +37,7 @@ use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;
+use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 #[cfg(test)]
@@ -172,7 +173,7 @@ impl Delays {
     /// The delays of the groups at and below `top` that are meant have ended: the thread wakes
     /// those futures now. No others are looked at.
     fn end(&mut self, top: &Counter, is_meant: impl Fn(&Counter) -> bool) {
-        let now = Instant::now();
+        let now = clock::now();
         let mut any = false;
         for number in self.below(top) {
             let Some(delay) = self.all.get_mut(&number) else {
@@ -245,7 +246,7 @@ pub(crate) fn start_after_fork() {
 fn run() {
     loop {
         let mut found = DelaysFound::default();
-        let next = with(|delays| delays.look(Instant::now(), &mut found));
+        let next = with(|delays| delays.look(clock::now(), &mut found));
         // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes
         // next is out of date then.
         let next = if found.ended.is_empty() {
@@ -275,7 +276,7 @@ impl Alarm {
     /// alarm is dropped. `None`: the system has no thread for it.
     #[allow(unsafe_code)]
     pub(crate) fn set(group: Option<&Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
-        let begun = Instant::now();
+        let begun = clock::now();
         let look = if group.is_some() {
             until.min(begun + LOOK)
         } else {

@@ -88,6 +88,7 @@ pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
     } else {
         by_usage
     };
+    // Mutation: no-delay-is-the-longest
     delay.min(group_tree::of(group).settings.delay_max)
 }
 

@@ -312,6 +312,7 @@ impl Waiting {
         }
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
+            // Mutation: one-of-two-waits-takes-the-mark-of-both
             if *waits == 0 {
                 take_out(&mut self.groups, group.key());
                 group.limits.watched.clear(WAITS);
@@ -410,7 +411,7 @@ impl Waiting {
         for ticket in self.below(level, Some(most)) {
             match self.waiters.get_mut(&ticket) {
                 Some(waiter) if waiter.bytes <= most => wakers.extend(waiter.waker.take()),
-                _ => self.end(ticket, Decision::Full(kept_by_waiter(level)), wakers),
+                _ => self.end(ticket, Decision::Full(kept_by_waiter(level), most), wakers),
             }
         }
     }
@@ -510,6 +511,7 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
         // Credit that hides in stocks below it comes up, and it is served in its turn.
+        // Mutation: a-charge-that-moves-to-another-line-leaves-stocks-open
         tree.close_below(&other);
         service::schedule(&other);
     }
@@ -532,10 +534,10 @@ pub(crate) fn expel(
     }
 }
 
-/// The level of the group's path whose max can never admit so many bytes, if there is one. One that
-/// moves by itself counts once it has stood for a while. Takes a lock where a max does not admit
-/// them now.
-pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<&Counter> {
+/// The level of the group's path whose max can never admit so many bytes, if there is one, with that
+/// max. One that moves by itself counts once it has stood for a while. Takes a lock where a max does
+/// not admit them now.
+pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<(&Counter, u64)> {
     let is_above = |most: u64| bytes > most.min(USAGE_MAX);
     if !group.path_to_root().any(|level| is_above(level.admits())) {
         return None;
@@ -544,7 +546,8 @@ pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<&Counter> {
     let waiting = table(group.tree()).lock();
     group
         .path_to_root()
-        .find(|level| is_above(waiting.falls.lasting(level)))
+        .map(|level| (level, waiting.falls.lasting(level)))
+        .find(|&(_, most)| is_above(most))
 }
 
 /// The max of `level` has been set, or has stood for a while: the waits below that it can never
@@ -652,7 +655,7 @@ pub(crate) fn enqueue(
     }
     // A max that was lowered before the charge was in the table.
     // Mutation: in-line-for-more-than-a-max-of-the-path
-    if let Some(level) = in_the_way(group, bytes) {
+    if let Some((level, _)) = in_the_way(group, bytes) {
         end_vain_waits(level);
     }
     Ticket {
@@ -764,7 +767,7 @@ impl Ticket {
         let resized = self.with(|waiting| waiting.resize(self.number, bytes));
         if resized {
             self.bytes = bytes;
-            if let Some(level) = in_the_way(&self.group, bytes) {
+            if let Some((level, _)) = in_the_way(&self.group, bytes) {
                 end_vain_waits(level);
             }
         }

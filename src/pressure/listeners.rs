@@ -94,6 +94,7 @@ fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let mut listeners = table(group).lock();
+    // Mutation: two-listeners-of-one-number
     listeners.numbers += 1;
     let number = listeners.numbers;
     listeners
@@ -141,6 +142,7 @@ impl ListenerGuard {
         let mut listeners = table(&self.group).lock();
         let here = listeners.counters.get_mut(&self.group.key())?;
         let removed = here.remove(&self.number);
+        // Mutation: a-listener-that-ends-takes-those-of-others
         if here.is_empty() {
             listeners.counters.remove(&self.group.key());
             self.group.limits.watched.clear(LISTENS);

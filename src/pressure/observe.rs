@@ -71,3 +71,39 @@ pub(crate) fn set(top: &Counter, observed: bool) {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::thread::slot::Consume;
+    use crate::{Limits, Runtime};
+
+    /// Who serves the line of a level that is observed from now on may be another thread, at any time
+    /// later. The line refuses no charge meanwhile.
+    #[test]
+    fn the_line_of_an_observed_level_refuses_nothing() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        let group = runtime
+            .root()
+            .create("acme", Limits::new().max(100))
+            .unwrap();
+        let _held = group.charge(90).unwrap();
+        let mut waits = pin!(group.charge_async(60));
+        let mut poll = || waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        {
+            // Lines are served where the outermost slow path ends.
+            let _path = SlowPath::enter();
+            set(group.first(), true);
+            for _ in 0..3 {
+                let charged = group.first().try_charge_once_slow(60, Consume::Miss);
+                assert!(charged.is_ok() && group.waiting_count() == 1);
+                group.raw().uncharge(60);
+            }
+        }
+        assert!(poll().is_ready());
+    }
+}

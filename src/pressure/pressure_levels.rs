@@ -12,14 +12,13 @@
 //! many, the next count of the level comes after a pause in proportion, so that a service which
 //! reads the level at each request leaves the lock to others.
 
-use std::time::Instant;
-
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::{events, group_tree};
 use crate::state::events::Event;
 use crate::sync::Ordering;
+use crate::sync::clock;
 use crate::thread::context;
 
 /// Stalls of some chargers from which the pressure is elevated, and of all from which it is
@@ -106,6 +105,7 @@ fn shown_with_usage(level: &Counter) -> u64 {
             let path = SlowPath::enter();
             // Inside another slow path the reader is an allocator.
             if path.outermost().is_some() {
+                // Mutation: a-read-gives-no-credit-back
                 release_credit(level);
             }
         });
@@ -145,7 +145,7 @@ fn is_in_pause(level: &Counter) -> bool {
 
 /// Nanoseconds since the tree was made.
 fn now(level: &Counter) -> u64 {
-    let since = Instant::now().saturating_duration_since(group_tree::of(level).made);
+    let since = clock::now().saturating_duration_since(group_tree::of(level).made);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -34,6 +34,7 @@ use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
 use crate::pressure::delays::{self, Alarm};
 use crate::pressure::pressure_levels;
 use crate::state::stalls::{PERIOD, StallShare, StallTimes};
+use crate::sync::clock;
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering, TIME_PASSES, model_failed};
 use crate::thread::context;
@@ -62,7 +63,7 @@ fn kept_by_charger(counter: &Counter) -> CounterRef {
 impl Stalls {
     /// The moment by the tree's clock, in nanoseconds.
     fn now(&mut self) -> u64 {
-        self.moment(Instant::now())
+        self.moment(clock::now())
     }
 
     /// The moment of an instant that this thread has read; the latest moment, where that is later.
@@ -188,7 +189,7 @@ fn look_later(group: &Counter) {
 
 /// The group has got thresholds: a charger that has stopped before that plans no look.
 pub(crate) fn look_if_stalled(group: &Counter) {
-    if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
+    if TIME_PASSES && read_at(group, clock::now())[0].total() > 0 {
         StallLook {
             group: WeakCounter::new(group),
             total: 0,
@@ -208,7 +209,7 @@ impl StallLook {
             delays::start_after_fork();
             return;
         }
-        let until = Instant::now() + Duration::from_nanos(PERIOD);
+        let until = clock::now() + Duration::from_nanos(PERIOD);
         let waker = {
             // Memory of the crate, and of no group.
             let _path = SlowPath::enter();
@@ -250,7 +251,7 @@ impl Wake for StallLook {
         // No listener holds up the thread of delays.
         context::leaving_listeners(|| {
             // The handle is dropped last: the mark belongs to the group that the look is of.
-            if let Some((next, kept)) = self.look(Instant::now()) {
+            if let Some((next, kept)) = self.look(clock::now()) {
                 next.plan(&kept);
             }
         });

@@ -41,6 +41,7 @@ use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::{Background, Duty, Job, LeftService, Listened, Reason, Started};
+use crate::sync::clock;
 use crate::sync::{Arc, park};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -135,7 +136,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     let job = Background {
         level: WeakCounter::new(level),
         reason: Reason::Mark,
-        at: Instant::now(),
+        at: clock::now(),
         pause: Duration::ZERO,
         unseen: 0,
     };
@@ -171,7 +172,7 @@ fn ask_again(level: &Counter, at: Instant, pause: Duration) {
 /// holds no lock.
 pub(crate) fn ask_for_lines(group: &Counter) {
     for level in line::with_line(group) {
-        ask_again(&level, Instant::now(), Duration::ZERO);
+        ask_again(&level, clock::now(), Duration::ZERO);
     }
 }
 
@@ -295,7 +296,7 @@ impl Started {
 
 fn run(tree: &Tree, duty: Duty) {
     loop {
-        match with(tree, |started| started.next(duty, Instant::now())) {
+        match with(tree, |started| started.next(duty, clock::now())) {
             NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
                 let turn = match job.reason {
@@ -409,7 +410,7 @@ fn make_room_for_first(level: &Counter, importance: u8) {
     // Reclaimers that had nothing now may have something later, and no task looks by itself.
     if waits > 0 && registrations::any_below(level) {
         let pause = ask_again_after(level);
-        ask_again(level, Instant::now() + pause, pause);
+        ask_again(level, clock::now() + pause, pause);
     }
     // A group is cancelled only where reclaim has served nobody: otherwise reclaim gets another turn
     // first.
@@ -470,7 +471,7 @@ fn turn_of_line(mut job: Background) -> Option<Background> {
     } else {
         (job.pause * 2).clamp(least, ASK_AGAIN_MAX)
     };
-    job.at = Instant::now() + job.pause;
+    job.at = clock::now() + job.pause;
     Some(job)
 }
 

@@ -18,6 +18,7 @@ use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
+use crate::sync::clock;
 use crate::sync::{is_over, sleep};
 
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
@@ -80,7 +81,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
                 continue;
             }
             let request = request.get_or_insert_with(|| {
-                let begun = Instant::now();
+                let begun = clock::now();
                 stall = stand_still(group, begun);
                 Request::new(ReclaimCause::High, deadline_from(group, begun))
                     .until(end)
@@ -100,7 +101,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         fruitless += usize::from(freed == 0);
         if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
             return end.map_or(delay, |end| {
-                delay.min(end.saturating_duration_since(Instant::now()))
+                delay.min(end.saturating_duration_since(clock::now()))
             });
         }
     }
@@ -114,12 +115,12 @@ pub(super) fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
 
 #[cold]
 fn sleep_slow(group: &Counter, delay: Duration) {
-    let now = Instant::now();
+    let now = clock::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
     // In short sleeps: nobody wakes the thread when the group has ended or is below its high again.
     while !has_ended(group) && !is_over(until) && is_delayed(group) {
-        sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+        sleep(LOOK.min(until.saturating_duration_since(clock::now())));
         drain_credit(group);
     }
 }

@@ -9,7 +9,6 @@
 
 use std::cmp::Reverse;
 use std::ptr;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -35,6 +34,7 @@ use crate::state::oom::{
     CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
 };
 use crate::state::waiting::Decision;
+use crate::sync::clock;
 use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
@@ -230,6 +230,7 @@ pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();
     let mut oom = table(group.tree()).lock();
+    // Mutation: two-hooks-of-one-number
     oom.numbers += 1;
     let number = Key(oom.numbers);
     oom.hooks.insert(number, Arc::clone(&hook));
@@ -578,7 +579,8 @@ impl Oom {
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.values().filter(is_hit).cloned().collect();
-        let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
+        // Mutation: a-victim-is-one-for-ever
+        let until = clock::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<CancelInfo>>| {

@@ -9,6 +9,7 @@
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
+use crate::sync::clock;
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -73,6 +74,6 @@ pub(crate) fn park_until(until: Option<Instant>) -> bool {
     if until.is_some_and(is_over) {
         return false;
     }
-    park(until.map(|until| until.saturating_duration_since(Instant::now())));
+    park(until.map(|until| until.saturating_duration_since(clock::now())));
     true
 }

@@ -63,6 +63,7 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     let mut lists = lists(tree);
     // Under the lock: a group that goes offline hands on what it finds here afterwards. E47:
     // announced, then the look.
+    // Mutation: two-reclaimers-of-one-number
     lists.numbers += 1;
     reclaimer.number.store(lists.numbers, Ordering::Relaxed);
     let online = |level: &&Counter| !level.state().is_offline() || level.parent().is_none();

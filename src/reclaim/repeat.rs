@@ -8,6 +8,7 @@ use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::round::{self, Request, TIME_MAX, owed};
 use crate::state::reclaimer::ReclaimCause;
+use crate::sync::clock;
 use crate::thread::context;
 use crate::thread::slow_path::is_running;
 
@@ -35,7 +36,7 @@ pub(crate) fn may_call_out() -> bool {
 
 /// When reclaim for one charge ends, if it begins now.
 pub(crate) fn deadline(level: &Counter) -> Instant {
-    deadline_from(level, Instant::now())
+    deadline_from(level, clock::now())
 }
 
 pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {

@@ -30,6 +30,7 @@ use crate::state::events::Event;
 use crate::state::history::{History, Standing};
 use crate::state::reclaim::{RingReason, Rings, WHOLE};
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
+use crate::sync::clock;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::{context, freed};
@@ -199,7 +200,7 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
     }
     request.deadline = earlier(request.deadline + shares::look(target.tree()), request.end);
     context::in_hook(|| {
-        let now = Instant::now();
+        let now = clock::now();
         let mut round = Round {
             target,
             ring: rings::number(target),
@@ -360,7 +361,7 @@ impl<'r> Round<'r, '_> {
     /// A turn for each group, for all that it has or for the lap's part of it. Returns the weight
     /// of all groups that had anything.
     fn lap(&mut self, pass: ReclaimPass, everything: bool) -> u64 {
-        self.now = Instant::now();
+        self.now = clock::now();
         self.lap_begun = self.now;
         let mut all: u64 = 0;
         while !self.is_done() {
@@ -597,7 +598,7 @@ impl<'r> Round<'r, '_> {
 
     fn judge(&mut self, reclaimer: &Reclaimer, fruitful: bool, usage: u64) {
         self.fruitless += u64::from(!fruitful);
-        self.now = Instant::now();
+        self.now = clock::now();
         let took = self.now.saturating_duration_since(self.lap_begun);
         reclaimer
             .history

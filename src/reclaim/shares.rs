@@ -13,7 +13,7 @@
 //! steps. What is noted during a look waits for the next *wave* of steps: a look ends with the wave
 //! that has all that was noted when it began, so others that go on moving do not hold it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -27,6 +27,7 @@ use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, Moved, ParentOfShares, Shares};
 use crate::sync::Ordering;
+use crate::sync::clock;
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that
 /// is offline gets none. The caller holds the tree's lock.
@@ -89,10 +90,10 @@ pub(crate) fn look(tree: &Tree) -> Duration {
     if !groups.any_shares.load(Ordering::Relaxed) {
         return Duration::ZERO;
     }
-    let begun = Instant::now();
+    let begun = clock::now();
     let mut until = None;
     while look_at_slice(tree, &mut until) {}
-    begun.elapsed()
+    clock::now().saturating_duration_since(begun)
 }
 
 /// False: the wave of that number is over.

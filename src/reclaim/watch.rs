@@ -18,6 +18,7 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, names};
 use crate::state::events::Event;
+use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{TIME_PASSES, park, process_wide};
 use crate::thread::helper::Helper;
@@ -71,7 +72,7 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
     }
     let begins = WatchedCall {
         group: WeakCounter::new(group),
-        begun: Instant::now(),
+        begun: clock::now(),
         thread: thread::current(),
         is_reported: false,
     };
@@ -105,7 +106,7 @@ impl WatchedCalls {
 
 fn run() {
     loop {
-        let (stuck, sleep) = with(|calls| calls.look(Instant::now()));
+        let (stuck, sleep) = with(|calls| calls.look(clock::now()));
         stuck.into_iter().for_each(report);
         match sleep {
             Some(sleep) => park(Some(sleep)),

@@ -15,6 +15,7 @@ use super::published::{
 use super::tables::{CellsEntry, StatTables};
 use crate::numa::NodeId;
 use crate::pool::{Cache, PoolAlign};
+use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, Shared};
@@ -104,7 +105,7 @@ impl Coordinator {
             stack: ListedStack::default(),
             asked: AtomicU64::new(0),
             counts: StatCounts::default(),
-            made: Instant::now(),
+            made: clock::now(),
             root_flushed: StatU64::new(0),
             period: StatU64::new(PERIOD.as_nanos() as u64),
             tables: Lock::new(Rank::Statistics, tables),
@@ -218,8 +219,10 @@ impl Coordinator {
     }
 
     pub(crate) fn note_root_flush(&self) {
-        self.root_flushed
-            .store(nanos(self.made.elapsed()), Ordering::Relaxed);
+        self.root_flushed.store(
+            nanos(clock::now().saturating_duration_since(self.made)),
+            Ordering::Relaxed,
+        );
     }
 
     /// True if the periodic flush is more than one full cycle late.
@@ -229,7 +232,7 @@ impl Coordinator {
             .root_flushed
             .load(Ordering::Relaxed)
             .saturating_add(period.saturating_mul(2));
-        nanos(self.made.elapsed()) > due
+        nanos(clock::now().saturating_duration_since(self.made)) > due
     }
 }
 

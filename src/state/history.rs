@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
 
 /// A reclaimer that freed nothing is believed for so many times as long as the lap took until it
@@ -84,7 +85,7 @@ impl History {
 
     /// Returns its standing before a charge that never blocks has it begin.
     pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
-        self.0.lock().standing(Instant::now(), usage, patience)
+        self.0.lock().standing(clock::now(), usage, patience)
     }
 
     /// If it freed nothing while its group held `usage`, the rest of the round spares it. Its lap
@@ -110,7 +111,7 @@ impl History {
         remembered.promises += 1;
         remembered.owed = remembered.owed.saturating_add(bytes);
         remembered.promised = remembered.promised.wrapping_add(bytes);
-        remembered.since.get_or_insert_with(Instant::now);
+        remembered.since.get_or_insert_with(clock::now);
     }
 
     pub(crate) fn report(&self, freed: u64) {
@@ -122,7 +123,7 @@ impl History {
         }
         let held = remembered.held;
         // A promise has cost a wait: it is believed for as long as any.
-        remembered.note(freed > 0, held, Instant::now(), BELIEVED_MAX);
+        remembered.note(freed > 0, held, clock::now(), BELIEVED_MAX);
     }
 
     /// All bytes that it has ever promised, reported or not; wraps.

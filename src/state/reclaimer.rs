@@ -323,6 +323,9 @@ impl ReclaimContext<'_> {
 
     /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked
     /// after it.
+    ///
+    /// It is an instant of the system's clock, as [`Instant::now`] tells it. (Only the crate's own
+    /// tests move the clock by hand; then it is an instant of theirs.)
     pub fn deadline(&self) -> Instant {
         self.deadline
     }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::WeakCounter;
 use crate::counter::object::{Counter, CounterRef};
+use crate::sync::clock;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -200,7 +201,7 @@ impl Falls {
         if known.level != of {
             *known = new();
         }
-        known.from.push((Instant::now(), level.admits()));
+        known.from.push((clock::now(), level.admits()));
     }
 
     /// The program sets the max, which counts as it is.
@@ -211,7 +212,7 @@ impl Falls {
     /// The most bytes for which a charge may wait at the level: its max, or the largest that it had
     /// within [`STANDS`].
     pub(crate) fn lasting(&self, level: &Counter) -> u64 {
-        let now = Instant::now();
+        let now = clock::now();
         let known = self.0.get(&level.key());
         let known = known.filter(|fall| fall.level == WeakCounter::new(level));
         known
@@ -228,7 +229,7 @@ impl Falls {
 
     /// Forgets what is older. Returns the levels where something was.
     pub(crate) fn expire(&mut self) -> Vec<WeakCounter> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut stood = Vec::new();
         self.0.retain(|_, fall| {
             let before = fall.from.len();
@@ -319,8 +320,8 @@ impl Waiter {
 pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
     Granted,
-    /// They can never fit below this level.
-    Full(CounterRef),
+    /// They can never fit below this level, which had that max.
+    Full(CounterRef, u64),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

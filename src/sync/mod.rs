@@ -18,6 +18,7 @@ use loom::cell::UnsafeCell;
 use std::cell::UnsafeCell;
 
 pub(crate) mod barrier;
+pub(crate) mod clock;
 pub(crate) mod lock;
 mod pause;
 mod sizes;

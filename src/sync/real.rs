@@ -199,7 +199,8 @@ impl Patience {
     }
 }
 
-pub(crate) use std::thread::{Thread, current as this_thread, sleep};
+pub(crate) use super::clock::{park, sleep};
+pub(crate) use std::thread::{Thread, current as this_thread};
 pub(crate) use std::thread_local;
 
 /// Starts a thread that no other thread joins.
@@ -209,14 +210,6 @@ pub(crate) fn start_thread(
 ) -> std::io::Result<Thread> {
     let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
     Ok(started.thread().clone())
-}
-
-/// Sleeps until another thread unparks this one, for so long at most. May return early.
-pub(crate) fn park(most: Option<Duration>) {
-    match most {
-        Some(most) => std::thread::park_timeout(most),
-        None => std::thread::park(),
-    }
 }
 
 /// A pause of a thread that waits longer than patience lasts: for foreign code.
@@ -230,7 +223,7 @@ pub(crate) fn rest() {
 }
 
 pub(crate) fn is_over(deadline: Instant) -> bool {
-    Instant::now() >= deadline
+    super::clock::now() >= deadline
 }
 
 /// The processor that this thread runs on; another one a moment later.

@@ -145,7 +145,7 @@ mod noted {
     /// left out since.
     static LAST: [StatU64; TURNS] = [const { StatU64::new(0) }; TURNS];
 
-    process_wide!(begun: Instant = Instant::now);
+    process_wide!(begun: Instant = crate::sync::clock::now);
 
     /// Returns how many refusals were left out before this one. `None`: it is left out, too.
     fn take_turn(turn: &StatU64, second: u32) -> Option<u32> {
@@ -253,7 +253,10 @@ mod noted {
         if with_all(|all| all.reporting.get()) {
             return;
         }
-        let second = begun().elapsed().as_secs() as u32 + 1;
+        let second = crate::sync::clock::now()
+            .saturating_duration_since(*begun())
+            .as_secs() as u32
+            + 1;
         // Keys are numbers in a row.
         let Some(left_out) = take_turn(&LAST[key as usize % TURNS], second) else {
             return;

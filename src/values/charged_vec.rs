@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::charged::Charged;
 use super::push_error::PushError;
-use crate::group::{Charge, ChargeError, Group, OnFull};
+use crate::group::{Charge, ChargeError, Group, GrowBy, OnFull};
 use crate::units::Bytes;
 
 /// The least items that a vector grows to, as the standard library's.
@@ -149,7 +149,7 @@ impl<T> ChargedVec<T> {
     /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one
     /// it asked for.
     pub fn reserve(&mut self, more: usize) -> Result<(), ChargeError> {
-        self.reserve_by(more, true, |group, bytes| group.charge(bytes))
+        self.reserve_by(more, GrowBy::Charge)
     }
 
     /// Makes room for `more` items, as [`Group::try_charge`] charges, and never blocks. Memory that
@@ -167,7 +167,7 @@ impl<T> ChargedVec<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
-        self.reserve_by(more, true, |group, bytes| group.try_charge(bytes))
+        self.reserve_by(more, GrowBy::TryCharge)
     }
 
     /// Makes room for `more` items, and does what `full` says if there is none, as
@@ -190,29 +190,27 @@ impl<T> ChargedVec<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_with(&mut self, more: usize, full: OnFull) -> Result<(), ChargeError> {
-        // A wait is for what the caller needs.
-        let asks_for_more = !matches!(full, OnFull::Wait(_));
-        self.reserve_by(more, asks_for_more, |group, bytes| {
-            group.charge_with(bytes, full)
-        })
+        self.reserve_by(more, GrowBy::With(full))
     }
 
-    fn reserve_by(
-        &mut self,
-        more: usize,
-        asks_for_more: bool,
-        charge: impl Fn(&Group, Bytes) -> Result<Charge, ChargeError>,
-    ) -> Result<(), ChargeError> {
+    fn reserve_by(&mut self, more: usize, grow: GrowBy) -> Result<(), ChargeError> {
         if self.grow_if_room(more) {
             return Ok(());
         }
         let (needed, half_more) = (self.needed(more), self.half_more(more));
-        if asks_for_more && half_more > needed && self.grow_to(half_more, &charge).is_ok() {
+        let group = self.charge().group();
+        // Its refusal is not the caller's, and counts as none.
+        if half_more > needed
+            && let Some(new) = group.charge_spare(Bytes(bytes_of::<T>(half_more)), grow)
+        {
+            self.grow_with(half_more, new);
             return Ok(());
         }
-        let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX)
-            / size_of::<T>().max(1);
-        self.grow_to(room.clamp(needed, half_more), charge)
+        let room = usize::try_from(group.headroom()).unwrap_or(usize::MAX) / size_of::<T>().max(1);
+        let items = room.clamp(needed, half_more);
+        let new = group.charge_by(Bytes(bytes_of::<T>(items)), grow)?;
+        self.grow_with(items, new);
+        Ok(())
     }
 
     /// Makes room for `more` items, and waits for it as [`Group::charge_async`] does.
@@ -254,7 +252,9 @@ impl<T> ChargedVec<T> {
             needed
         };
         if !can_fit(items) {
-            return self.grow_to(items, |group, bytes| group.try_charge(bytes));
+            let new = group.try_charge(Bytes(bytes_of::<T>(items)))?;
+            self.grow_with(items, new);
+            return Ok(());
         }
         let charge = group.charge_async(Bytes(bytes_of::<T>(items))).await?;
         self.grow_with(items, charge);
@@ -348,17 +348,6 @@ impl<T> ChargedVec<T> {
         }
         self.grow_with(twice, charge);
         true
-    }
-
-    /// Grows to a capacity of so many items, which are charged beside those that it has.
-    fn grow_to(
-        &mut self,
-        items: usize,
-        charge: impl Fn(&Group, Bytes) -> Result<Charge, ChargeError>,
-    ) -> Result<(), ChargeError> {
-        let new = charge(&self.charge().group(), Bytes(bytes_of::<T>(items)))?;
-        self.grow_with(items, new);
-        Ok(())
     }
 
     /// Grows to a capacity of so many items, which are charged. Both blocks are, until the old one
@@ -516,6 +505,32 @@ mod tests {
         let mut vec = ChargedVec::with_capacity(&group, 40).unwrap();
         vec.extend(0..41_u64).unwrap();
         assert_eq!(vec.capacity(), 57);
+    }
+
+    /// A vector asks for more than it needs, and then for less: its caller sees one answer.
+    #[test]
+    fn a_refusal_is_counted_as_often_as_it_is_returned() {
+        type Reserve = fn(&mut ChargedVec<u64>, usize) -> Result<(), ChargeError>;
+        let verbs: [Reserve; 5] = [
+            |vec, more| vec.reserve(more),
+            |vec, more| vec.try_reserve(more),
+            |vec, more| vec.reserve_with(more, OnFull::Reclaim),
+            |vec, more| vec.reserve_with(more, OnFull::Start),
+            |vec, more| vec.reserve_with(more, OnFull::Now),
+        ];
+        for reserve in verbs {
+            let (_runtime, group) = group(1_000);
+            let mut vec = ChargedVec::with_capacity(&group, 40).unwrap();
+            vec.extend(0..40_u64).unwrap();
+            let other = group.charge(224).unwrap();
+            // Neither 80 items fit beside the 40 nor 60, but 57.
+            reserve(&mut vec, 1).unwrap();
+            assert_eq!((vec.capacity(), group.refused_count()), (57, 0));
+            reserve(&mut vec, 18).unwrap_err();
+            assert_eq!((vec.capacity(), group.refused_count()), (57, 1));
+            drop(other);
+            assert_paid(&vec, &group);
+        }
     }
 
     #[test]

@@ -243,3 +243,48 @@ fn inside_a_reclaimer() {
     group.charge(1).expect_err("nothing is freed");
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }
+
+/// What a thread charges ahead is credit, and no reason to refuse below a high.
+#[test]
+fn a_batch_is_not_in_the_way_below_high() {
+    let runtime = build(bare().batch(16).adaptive(false));
+    let group = create(&runtime.root(), "q");
+    // From the second charge on the stock is open.
+    let mut held: Vec<_> = (0..3).map(|_| charge(&group, 1)).collect();
+    let credit = group.usage() - group.live();
+    assert!(credit > 0, "the stock is open");
+    held.push(charge(&group, 32));
+    group
+        .set_limits(Limits::new().high(Limit::Bytes(group.usage() + 1)))
+        .expect("no percentage");
+    let of_another_thread = |bytes: u64| {
+        let group = &group;
+        std::thread::scope(|scope| {
+            let job = scope.spawn(move || group.charge_with(Bytes(bytes), OnFull::IfRoom));
+            job.join().expect("no panic")
+        })
+    };
+    held.push(of_another_thread(1).expect("below high"));
+    let refused = of_another_thread(17).expect_err("above high, and more than a batch");
+    assert!(refused.is_would_block(), "{refused}");
+}
+
+/// An observed high delays nobody.
+#[test]
+fn an_observed_high_is_in_nobodys_way() {
+    for runtime in runtimes() {
+        let group = create(&runtime.root(), "q");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(10 * KIB)))
+            .expect("no percentage");
+        group.set_observe_only(true);
+        let held = charge(&group, 20 * KIB);
+        let more = group.charge_with(Bytes(KIB), OnFull::IfRoom);
+        drop(more.expect("nothing in the way"));
+        group.set_observe_only(false);
+        group
+            .charge_with(Bytes(40 * MIB), OnFull::IfRoom)
+            .expect_err("above high");
+        drop(held);
+    }
+}

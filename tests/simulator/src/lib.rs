@@ -1,4 +1,4 @@
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(all(debug_assertions, not(any(loom, shuttle))))]
 //! Seeded lives of groups, charges and all that goes with them, beside a naive twin.
 //!
 //! A seed makes a script of random operations over the calls of the crate. The script runs on
@@ -8,9 +8,11 @@
 //!
 //! * `script`: the operations, and how a seed makes them; `twin`: the model;
 //! * `life`: both side by side; `threads`: threads that take turns; `denied`: allocations that fail;
+//! * `free`: the same script on threads that run at once;
 //! * `shrink`: the fewest operations that fail.
 
 mod denied;
+mod free;
 mod life;
 pub mod script;
 mod shrink;
@@ -54,24 +56,37 @@ pub fn tell(
     ops: &[Op],
     hear: &mut dyn FnMut(usize, &Op, &str),
 ) -> Result<(), Failure> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    pass_over_panics();
     let mut done = 0;
-    let result = catch_unwind(AssertUnwindSafe(|| {
+    let result = alone(|| {
         life::Life::new(setup).live(ops, &mut |number, op, line| {
             done = number + 1;
             hear(number, op, line);
         });
-    }));
-    result.map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Failure {
-            operation: done,
-            message: text.unwrap_or_else(|| String::from("a panic without a text")),
-        }
+    });
+    result.map_err(|message| Failure {
+        operation: done,
+        message,
+    })
+}
+
+/// Runs a script on threads that run at once; `Err` says what did not hold.
+///
+/// # Errors
+/// What was wrong, in this schedule.
+pub fn run_at_once(setup: &Setup, ops: &[Op]) -> Result<(), Failure> {
+    alone(|| free::live(setup, ops)).map_err(|message| Failure {
+        operation: ops.len(),
+        message,
+    })
+}
+
+fn alone(life: impl FnOnce()) -> Result<(), String> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    pass_over_panics();
+    catch_unwind(AssertUnwindSafe(life)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        text.unwrap_or_else(|| String::from("a panic without a text"))
     })
 }
 

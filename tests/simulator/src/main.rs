@@ -1,21 +1,22 @@
 //! `memcg-simulator SEED` tells the story of a run; `--runs N --seconds S` runs many.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 fn main() -> std::process::ExitCode {
     program::main()
 }
 
-// Its runs are those of threads: a model has its own.
-#[cfg(any(loom, shuttle))]
+// Its runs are those of threads: a model has its own. And the clock that it moves by hand is there with debug
+// assertions alone.
+#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
 fn main() {}
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 mod program {
     use std::process::ExitCode;
     use std::time::{Duration, Instant};
 
     use clap::Parser;
-    use memcg_simulator::{as_test, run, script, shrink, tell};
+    use memcg_simulator::{as_test, run, run_at_once, script, shrink, tell};
 
     /// Seeded lives beside a naive twin.
     #[derive(Parser)]
@@ -34,6 +35,12 @@ mod program {
         /// Goes on after a run that fails, and counts them.
         #[arg(long)]
         all: bool,
+        /// Ends with the first run that fails, and does not reduce it.
+        #[arg(long)]
+        first: bool,
+        /// The threads run at once, and take no turns.
+        #[arg(long)]
+        at_once: bool,
     }
 
     pub(crate) fn main() -> ExitCode {
@@ -71,11 +78,23 @@ mod program {
             }
             runs += 1;
             let (setup, ops) = script::draw(seed);
-            let Err(failure) = run(&setup, &ops) else {
+            let result = if arguments.at_once {
+                run_at_once(&setup, &ops)
+            } else {
+                run(&setup, &ops)
+            };
+            let Err(failure) = result else {
                 continue;
             };
             failed += 1;
             println!("seed {seed} failed after {:.1?} {failure}", began.elapsed());
+            if arguments.first {
+                break;
+            }
+            if arguments.at_once {
+                // Another schedule of the seed may hold, so there is no story to tell.
+                continue;
+            }
             if !arguments.all {
                 return story(seed);
             }

@@ -34,6 +34,8 @@ pub struct Setup {
     pub incidents: usize,
     /// Bytes of statistics that a thread keeps back.
     pub stat_batch: Option<u64>,
+    /// The longest delay above high, in milliseconds.
+    pub delay: u64,
 }
 
 impl Default for Setup {
@@ -51,6 +53,7 @@ impl Default for Setup {
             recursive: false,
             incidents: 0,
             stat_batch: None,
+            delay: 0,
         }
     }
 }
@@ -218,7 +221,7 @@ pub enum What {
 
     /// Makes a vector that is charged.
     VecNew(u8),
-    /// Pushes so many items.
+    /// Pushes so many items; 0: one more than there is room for.
     VecPush(u8, Verb, u16),
     /// Pops so many.
     VecPop(u8, u16),
@@ -238,6 +241,11 @@ pub enum What {
     Begin(u8, Size, Act),
     /// The same with a time of nothing.
     BeginTimed(u8, Size),
+    /// Begins a charge that blocks its thread for so many milliseconds at most, while the others go
+    /// on.
+    Wait(u8, Size, u16),
+    /// So many milliseconds go by.
+    Time(u16),
     /// Polls a task.
     Poll(u8),
     /// Drops a task.
@@ -428,6 +436,12 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
+        // A charge in line that has its bytes and waits for its delay is another state of a wait.
+        delay: if swarm.tasks {
+            0
+        } else {
+            pick(rng, &[0, 0, 50, 2_000])
+        },
     }
 }
 
@@ -474,8 +488,34 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
                 What::Begin(group, Size::Beyond(_), _) if rng.random() => Some(group),
                 _ => None,
             };
+            // Two of one group wait, one goes, and then the group.
+            let goes = match what {
+                What::Begin(group, ..) if rng.random_bool(0.1) => Some(group),
+                _ => None,
+            };
+            // A max that comes below what a group holds, while some of it can be cancelled.
+            let is_cancelled = match what {
+                What::Hook(group, ..) if rng.random() => Some(group),
+                _ => None,
+            };
             ops.push(Op(rng.random_range(0..setup.threads), what));
+            if let Some(group) = goes {
+                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
+                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
+                ops.push(Op(0, What::DropTask(rng.random())));
+                ops.push(Op(0, What::OfflineTree(group)));
+            }
+            if let Some(group) = is_cancelled {
+                ops.push(Op(0, What::Oom(group, true)));
+                ops.push(Op(0, What::Set(group, Kind::Max, size(rng))));
+            }
             if let Some(group) = moves {
+                // Meanwhile another group has credit where the charge moves to.
+                if rng.random() {
+                    let other = rng.random_range(0..16);
+                    let small = What::Charge(other, Verb::Plain, Size::Bytes(1));
+                    ops.extend((0..4).map(|_| Op(0, small.clone())));
+                }
                 ops.push(Op(0, What::Unset(group, Kind::Max)));
             }
         }
@@ -568,7 +608,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         },
         68..72 if swarm.vectors => match rng.random_range(0..8) {
             0 | 1 => What::VecNew(a),
-            2..=4 => What::VecPush(a, verb(rng, swarm), pick(rng, &[1, 3, 40, 300])),
+            2..=4 => What::VecPush(a, verb(rng, swarm), pick(rng, &[1, 3, 40, 300, 0, 0])),
             5 => What::VecPop(a, pick(rng, &[1, 3, 40, 300])),
             6 => What::VecShrink(a),
             _ => What::VecDrop(a),
@@ -578,9 +618,11 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             1 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
-        74..82 if swarm.tasks => match rng.random_range(0..8) {
-            0 => What::Begin(a, Size::Beyond(pick(rng, &[0, 0, 1, 8])), act(rng, swarm)),
-            1..=3 => What::Begin(a, size(rng), act(rng, swarm)),
+        74..82 if swarm.tasks => match rng.random_range(0..11) {
+            8 | 9 => What::Wait(a, size(rng), pick(rng, &[1, 20, 300, 5_000])),
+            10 => What::Time(pick(rng, &[1, 20, 20, 1_000])),
+            0 | 1 => What::Begin(a, Size::Beyond(pick(rng, &[0, 0, 1, 8])), act(rng, swarm)),
+            2 | 3 => What::Begin(a, size(rng), act(rng, swarm)),
             4 => What::BeginTimed(a, size(rng)),
             5 | 6 => What::Poll(a),
             _ => What::DropTask(a),

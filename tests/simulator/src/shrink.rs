@@ -91,7 +91,7 @@ fn leave_out(best: &mut Best, until: Instant) {
 /// Makes the setup and the operations that are left plainer: one thread, round figures.
 fn make_plain(best: &mut Best, until: Instant) {
     let plain = Setup::default();
-    let setups: [fn(&mut Setup, &Setup); 9] = [
+    let setups: [fn(&mut Setup, &Setup); 10] = [
         |it, of| it.adaptive = of.adaptive,
         |it, of| it.audit = of.audit,
         |it, of| it.fence = of.fence,
@@ -100,6 +100,7 @@ fn make_plain(best: &mut Best, until: Instant) {
         |it, of| it.groups_max = of.groups_max,
         |it, of| it.nodes = of.nodes,
         |it, of| it.stat_batch = of.stat_batch,
+        |it, of| it.delay = of.delay,
         |it, of| {
             it.recursive = of.recursive;
             it.incidents = of.incidents;

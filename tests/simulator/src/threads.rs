@@ -2,21 +2,32 @@
 //! one runs.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use memcg::simulated_time as clock;
 
 type Job = Box<dyn FnOnce() -> Result<(), Box<dyn Any + Send>> + Send>;
 
 /// No operation takes so long, on any machine, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// For so long a thread that is at work is left alone, before a look whether it waits by the clock.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// A job that was begun, and may wait by the clock.
+pub(crate) struct Begun<R>(Receiver<R>);
+
 /// One of the threads.
 pub(crate) struct Actor {
     jobs: Option<Sender<Job>>,
     ends: Receiver<Result<(), Box<dyn Any + Send>>>,
     thread: Option<JoinHandle<()>>,
+    /// It has a job that was begun and has not ended.
+    busy: Cell<bool>,
 }
 
 impl Actor {
@@ -32,14 +43,42 @@ impl Actor {
             jobs: Some(jobs),
             ends,
             thread: Some(thread),
+            busy: Cell::new(false),
         }
     }
 
-    /// Runs `job` there and waits for its result. A panic of the job goes on here.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.get()
+    }
+
+    /// Runs `job` there and waits for its result. Where the job waits by the clock, the clock goes on
+    /// to the end of that wait. A panic of the job goes on here.
     ///
     /// # Panics
     /// When the job hangs; its thread is left behind then.
     pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        let begun = self.begin(job);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(result) = self.ended(&begun) {
+                return result;
+            }
+            if let Some(wait) = self.wait() {
+                let end = wait
+                    .until
+                    .unwrap_or_else(|| panic!("the call waits for ever"));
+                clock::advance(end.saturating_duration_since(clock::now()));
+            }
+            assert!(Instant::now() < until, "the call hangs");
+        }
+    }
+
+    /// Begins a job that may wait by the clock.
+    pub(crate) fn begin<R: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> R + Send + 'static,
+    ) -> Begun<R> {
+        assert!(!self.busy.replace(true), "one job at a time");
         let (give, result) = channel();
         let job: Job = Box::new(move || {
             catch_unwind(AssertUnwindSafe(|| {
@@ -48,10 +87,46 @@ impl Actor {
         });
         let jobs = self.jobs.as_ref().expect("there until the drop");
         jobs.send(job).expect("the thread takes jobs");
-        match self.ends.recv_timeout(PATIENCE) {
-            Ok(Ok(())) => result.recv().expect("a job that has ended has a result"),
-            Ok(Err(panic)) => resume_unwind(panic),
-            Err(RecvTimeoutError::Timeout) => panic!("the call hangs"),
+        Begun(result)
+    }
+
+    /// The result of a job. `None`: it waits by the clock, and has nothing else to do. What woke it
+    /// before this call it has looked at.
+    ///
+    /// # Panics
+    /// When the job hangs.
+    pub(crate) fn look<R>(&self, begun: &Begun<R>) -> Option<R> {
+        let until = Instant::now() + PATIENCE;
+        let mut seen = None;
+        loop {
+            if let Some(result) = self.ended(begun) {
+                return Some(result);
+            }
+            match (self.wait(), seen) {
+                // It has looked since, and waits anew.
+                (Some(wait), Some(number)) if wait.number > number => return None,
+                (Some(wait), None) => {
+                    seen = Some(wait.number);
+                    clock::advance(Duration::ZERO);
+                }
+                _ => {}
+            }
+            assert!(Instant::now() < until, "the call hangs");
+        }
+    }
+
+    fn wait(&self) -> Option<clock::Wait> {
+        clock::wait_of(self.thread.as_ref()?.thread().id())
+    }
+
+    fn ended<R>(&self, begun: &Begun<R>) -> Option<R> {
+        match self.ends.recv_timeout(LOOK) {
+            Ok(ended) => {
+                self.busy.set(false);
+                ended.unwrap_or_else(|panic| resume_unwind(panic));
+                Some(begun.0.recv().expect("a job that has ended has a result"))
+            }
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => panic!("the thread has gone"),
         }
     }
@@ -68,4 +143,18 @@ impl Drop for Actor {
             let _ = thread.join();
         }
     }
+}
+
+/// The names of the threads that the crate has started and that have not ended, where the system
+/// says.
+pub(crate) fn of_the_crate() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
+        .map(|name| name.trim().to_string())
+        .filter(|name| name.starts_with("memcg-") && !name.starts_with("memcg-simulat"))
+        .collect()
 }

@@ -32,8 +32,8 @@ enum Entry {
     Charged(Group, Charge),
     /// The waker of a task was called.
     Rang(Key),
-    /// A hook was called.
-    Cancelled,
+    /// The hook that holds that was called.
+    Cancelled(Key),
     /// Something was wrong with the call.
     Fault(String),
 }
@@ -292,6 +292,7 @@ pub(super) struct Listener {
 /// A cancel hook, and the memory that it lets go.
 pub(super) struct Hook {
     pub(super) key: Key,
+    group: usize,
     #[expect(dead_code, reason = "it is held")]
     bag: Arc<Mutex<Option<Charge>>>,
     registration: Registration,
@@ -305,10 +306,12 @@ impl Life {
     /// The twin follows what callbacks have done. `after` is called after each of these.
     pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
         loop {
+            let has_ended = self.poll_threads();
             let entries = std::mem::take(&mut *lock(&self.shared.log));
-            if entries.is_empty() {
+            if entries.is_empty() && !has_ended {
                 break;
             }
+            let mut called = Vec::new();
             for entry in entries {
                 match entry {
                     Entry::Shelf(key, bytes) => {
@@ -321,12 +324,18 @@ impl Life {
                         self.keep(charge, group, 0, bytes);
                     }
                     Entry::Rang(key) => self.rang(key),
-                    Entry::Cancelled => self.cancelled = true,
+                    Entry::Cancelled(key) => {
+                        self.cancelled = true;
+                        called.push(key);
+                    }
                     Entry::Fault(what) => panic!("{what}"),
                 }
                 after(self);
             }
+            self.all_hooks_called(&called);
+            // A charge in line that was served meanwhile has taken its bytes, too.
             self.poll_unknown();
+            after(self);
         }
     }
 
@@ -530,7 +539,7 @@ impl Life {
         }
         let registration = self.on(op, group, move |group| {
             group.on_cancel(move |why| {
-                shared.note(Entry::Cancelled);
+                shared.note(Entry::Cancelled(key));
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                     return;
@@ -545,9 +554,26 @@ impl Life {
         });
         self.hooks.push(Hook {
             key,
+            group,
             bag,
             registration,
         });
+    }
+
+    /// A group that is cancelled has all its hooks called.
+    fn all_hooks_called(&self, called: &[Key]) {
+        if !self.shared.is_quiet() {
+            return;
+        }
+        let is_called = |hook: &&Hook| called.contains(&hook.key);
+        for hook in self.hooks.iter().filter(is_called) {
+            let mut others = self.hooks.iter().filter(|other| other.group == hook.group);
+            assert!(
+                others.all(|other| is_called(&other)),
+                "of the hooks of {} some are not called",
+                self.twin.path(hook.group)
+            );
+        }
     }
 
     /// Each listener was told of each event.

@@ -1,6 +1,8 @@
 //! What charges, and turns charges into others; and the answers that the twin allows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use memcg::simulated_time as clock;
 
 use memcg::errors::MergeError;
 use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
@@ -23,6 +25,7 @@ pub(super) struct Ask {
     pub(super) top: Option<usize>,
     /// It may be refused beside credit: credit was in the way as the call began.
     pub(super) beside_credit: bool,
+    began: Instant,
 }
 
 /// The calls by their verbs, in one place.
@@ -81,11 +84,9 @@ impl Life {
             };
             let counter_of = handle.counter(key).expect("declared");
             let room = |most: u64| most.saturating_sub(counter_of.usage());
-            // What it charges ahead counts for its own look at high.
-            let ahead = counter_of.batch().saturating_mul(2);
+            let is_above_high = verb == Verb::IfRoom && !self.twin.is_observed(level);
             bytes > room(self.twin.limit(level, counter))
-                || verb == Verb::IfRoom
-                    && bytes.saturating_add(ahead) > room(self.twin.groups[level].high)
+                || is_above_high && bytes > room(self.twin.groups[level].high)
         };
         let beside_credit = match verb {
             Verb::Now | Verb::Start | Verb::IfRoom => {
@@ -100,6 +101,7 @@ impl Life {
             verb,
             top: None,
             beside_credit,
+            began: clock::now(),
         }
     }
 
@@ -117,6 +119,12 @@ impl Life {
             top,
             ..
         } = ask;
+        let took = clock::now().saturating_duration_since(ask.began);
+        assert!(
+            // Without a time to wait reclaimers are asked as by a plain charge.
+            took.is_zero() || matches!(verb, Verb::Plain | Verb::WaitNot) && took <= self.longest(),
+            "{verb:?} has waited for {took:?}"
+        );
         // At the beginning, and after each thing that callbacks did.
         let mut allowed = vec![self.twin.admits(group, counter, bytes, top)];
         let in_line: Vec<usize> = self.tasks.iter().map(|task| task.group).collect();
@@ -178,8 +186,7 @@ impl Life {
             assert!(waits, "{error}, and no charge is in line");
             return None;
         }
-        // A line that has been served since does not show: the refusal was behind it all the same.
-        if ask.beside_credit || waits {
+        if ask.beside_credit {
             return None;
         }
         assert!(
@@ -200,6 +207,11 @@ impl Life {
             self.nothing_left_for(level, ask);
         }
         None
+    }
+
+    /// A call that blocks waits no longer: for its delay, for victims, and for promises.
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.setup.delay) + Duration::from_millis(500)
     }
 
     /// The levels of a group, for a message.

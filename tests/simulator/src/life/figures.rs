@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use memcg::simulated_time as clock;
 use memcg::{Event, Group, PressureLevel};
 
 use super::{Life, OOM_TIME};
@@ -50,6 +51,7 @@ impl Life {
             let Err(fault) = holds(self) else { return };
             assert!(self.keeps && Instant::now() < until, "{fault}");
             std::thread::sleep(Duration::from_millis(1));
+            clock::advance(Duration::from_millis(20));
             self.settle_accounts();
         }
     }
@@ -314,7 +316,7 @@ impl Life {
         }
         if self.cancelled {
             // A victim is one until then.
-            std::thread::sleep(OOM_TIME * 4);
+            clock::advance(OOM_TIME * 4);
             self.cancelled = false;
         }
         for group in 0..self.handles.len() {

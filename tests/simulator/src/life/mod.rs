@@ -18,6 +18,8 @@ mod values;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memcg::simulated_time as clock;
+
 use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
 use memcg::{
@@ -83,6 +85,7 @@ impl Life {
     /// # Panics
     /// When it cannot be built.
     pub(crate) fn new(setup: &Setup) -> Self {
+        clock::stop();
         let before = configure(setup).0;
         // The first one makes what a process has once.
         drop(before.build().expect("a configuration that holds"));
@@ -134,8 +137,12 @@ impl Life {
         self.finish();
     }
 
+    /// The operation's thread, or the next one where that has a call that waits.
     fn actor(&self, op: &Op) -> &Actor {
-        &self.actors[usize::from(op.0) % self.actors.len()]
+        let at = usize::from(op.0) % self.actors.len();
+        let (before, from) = self.actors.split_at(at);
+        let mut all = from.iter().chain(before);
+        all.find(|actor| !actor.is_busy()).expect("one is free")
     }
 
     /// The groups that the run has a handle on.
@@ -299,7 +306,9 @@ impl Life {
             What::Look => self.look(),
             What::End => {
                 let at = usize::from(op.0) % self.actors.len();
-                self.actors[at] = Actor::spawn();
+                if !self.actors[at].is_busy() {
+                    self.actors[at] = Actor::spawn();
+                }
             }
             What::DropRuntime => self.drop_runtime(),
             What::Charge(..)
@@ -329,9 +338,15 @@ impl Life {
             | What::KmemShrink(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_value(op),
-            What::Begin(..) | What::BeginTimed(..) | What::Poll(..) | What::DropTask(..) => {
-                self.step_task(op);
+            What::Time(milliseconds) => {
+                clock::advance(Duration::from_millis(milliseconds.into()));
+                self.settle_accounts();
             }
+            What::Begin(..)
+            | What::BeginTimed(..)
+            | What::Wait(..)
+            | What::Poll(..)
+            | What::DropTask(..) => self.step_task(op),
             What::Cache(..)
             | What::Fill(..)
             | What::Evict(..)
@@ -554,6 +569,7 @@ impl Life {
         self.at = String::from("the end");
         self.look();
         let op = |thread: usize| Op(thread as u8, What::Look);
+        self.end_threads();
         for task in std::mem::take(&mut self.tasks) {
             self.end_task(&op(0), task);
             self.settle_accounts();
@@ -600,6 +616,8 @@ impl Life {
         let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
+        // The last step of a group may be another thread's, a moment later.
+        self.keeps = true;
         self.hold(Life::runtime_is_empty);
         self.make_most_groups();
         if let Some(root) = root {
@@ -613,6 +631,8 @@ impl Life {
         drop(self.runtime.take());
         self.actors.clear();
         self.keeps = true;
+        // The crate's threads end a while after their last work.
+        clock::advance(Duration::from_secs(60));
         let (builder, ..) = configure(&self.setup);
         self.hold(|life| {
             let now = pools_of(&builder.clone().build().expect("as before"));
@@ -625,21 +645,42 @@ impl Life {
             );
             Ok(())
         });
+        self.hold(|_| {
+            let left = crate::threads::of_the_crate();
+            ensure!(left.is_empty(), "threads are left: {left:?}");
+            Ok(())
+        });
     }
 
-    /// As many groups as there may be are made, and no more: none is counted that has gone.
-    fn make_most_groups(&self) {
-        let Some(runtime) = &self.runtime else { return };
+    /// As many groups as there may be are made, and no more: none is counted that has gone. And again:
+    /// what the ones before took is there for the next. They get other objects at first, until all
+    /// have been used by all threads.
+    fn make_most_groups(&mut self) {
+        let Some(runtime) = self.runtime.clone() else {
+            return;
+        };
         let root = runtime.root();
-        let make = |number: u32| root.create(u64::from(number), Limits::new());
-        let made: Vec<Group> = (1..self.setup.groups_max)
-            .map(|number| make(number).expect("fewer than the most"))
-            .collect();
-        let more = make(0);
-        assert!(matches!(more, Err(CreateError::Full { .. })), "{more:?}");
-        root.children().iter().for_each(Group::offline_tree);
-        drop(made);
-        runtime.settle();
+        let mut own = Vec::new();
+        while own.len() < 2 || own[own.len() - 2] != own[own.len() - 1] {
+            assert!(own.len() < 40, "bytes of the library itself: {own:?}");
+            let make = |number: u32| {
+                let name = format!("a name that does not fit where short ones lie, {number}");
+                root.create(&name, Limits::new().soft(0))
+            };
+            let made: Vec<Group> = (1..self.setup.groups_max)
+                .map(|number| make(number).expect("fewer than the most"))
+                .collect();
+            let more = make(0);
+            assert!(matches!(more, Err(CreateError::Full { .. })), "{more:?}");
+            for actor in &self.actors {
+                let (some, stat) = (made[..8.min(made.len())].to_vec(), self.items[0].0);
+                actor.run(move || some.iter().for_each(|group| group.stat_add(stat, 1)));
+            }
+            root.children().iter().for_each(Group::offline_tree);
+            drop(made);
+            self.hold(Life::runtime_is_empty);
+            own.push(runtime.own_bytes().total());
+        }
     }
 
     fn runtime_is_empty(&self) -> Holds {
@@ -670,12 +711,12 @@ impl Life {
 }
 
 /// Objects in use, of each pool.
-fn pools_of(runtime: &Runtime) -> Vec<u64> {
+pub(crate) fn pools_of(runtime: &Runtime) -> Vec<u64> {
     runtime.pools().rows().iter().map(|row| row.live).collect()
 }
 
 /// Limits of some forms that a group is created with.
-fn form_of_limits(form: u8) -> Limits {
+pub(crate) fn form_of_limits(form: u8) -> Limits {
     let limits = Limits::new();
     match form % 5 {
         0 => limits,
@@ -688,7 +729,7 @@ fn form_of_limits(form: u8) -> Limits {
 
 type Configured = (memcg::RuntimeBuilder, CounterKey, [(StatKey, Unit); ITEMS]);
 
-fn configure(setup: &Setup) -> Configured {
+pub(crate) fn configure(setup: &Setup) -> Configured {
     let mut builder = Runtime::builder()
         .batch(Bytes(setup.batch))
         .adaptive(setup.adaptive)
@@ -699,8 +740,7 @@ fn configure(setup: &Setup) -> Configured {
         .nodes(setup.nodes)
         // Long enough for any reclaimer of a run; each operation asks them as often as it may.
         .reclaim_time(Duration::from_secs(600))
-        // A run waits for no clock.
-        .delay_max(Duration::ZERO)
+        .delay_max(Duration::from_millis(setup.delay))
         .count_stalls(false)
         .oom_time(OOM_TIME);
     if setup.fence {
@@ -722,7 +762,7 @@ fn configure(setup: &Setup) -> Configured {
     (builder, further, items)
 }
 
-fn limit(bytes: u64) -> Limit {
+pub(crate) fn limit(bytes: u64) -> Limit {
     if bytes == u64::MAX {
         Limit::Unlimited
     } else {

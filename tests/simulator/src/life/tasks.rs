@@ -3,14 +3,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
+use memcg::simulated_time as clock;
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, OnFull};
 
 use super::Life;
 use super::callbacks::Bell;
 use super::figures::Holds;
 use crate::script::{Act, Op, Size, Verb, What};
+use crate::threads::Begun;
 use crate::twin::{Held, Key};
 
 /// More of them make a line that is long and shows nothing new.
@@ -34,8 +36,25 @@ pub(super) struct Task {
     pub(super) bytes: u64,
     /// None: it waits.
     pub(super) end: Option<End>,
-    future: ChargeFuture,
-    waker: Waker,
+    call: Call,
+}
+
+/// The call that waits.
+enum Call {
+    /// A task.
+    Future(ChargeFuture, Waker),
+    /// A thread, for so long at most.
+    Thread {
+        actor: usize,
+        begun: Begun<Result<Charge, ChargeError>>,
+        until: Instant,
+    },
+}
+
+impl Task {
+    fn is_thread(&self) -> bool {
+        matches!(self.call, Call::Thread { .. })
+    }
 }
 
 type Polled = Poll<Result<Charge, ChargeError>>;
@@ -49,6 +68,9 @@ impl Life {
         match op.1 {
             What::Begin(group, size, act) => self.begin(op, group, size, Some(act)),
             What::BeginTimed(group, size) => self.begin(op, group, size, None),
+            What::Wait(group, size, milliseconds) => {
+                self.wait(op, group, size, Duration::from_millis(milliseconds.into()));
+            }
             What::Poll(number) => {
                 if let Some(at) = self.pick_task(number) {
                     let mut task = self.tasks.remove(at);
@@ -57,7 +79,11 @@ impl Life {
                 }
             }
             What::DropTask(number) => {
-                if let Some(at) = self.pick_task(number) {
+                // No other thread ends the call of a thread.
+                if let Some(at) = self
+                    .pick_task(number)
+                    .filter(|&at| !self.tasks[at].is_thread())
+                {
                     let task = self.tasks.remove(at);
                     self.end_task(op, task);
                 }
@@ -73,22 +99,91 @@ impl Life {
 
     /// Drops it: nothing of it may remain.
     pub(super) fn end_task(&mut self, op: &Op, task: Task) {
-        let Task { key, future, .. } = task;
+        let Task { key, call, .. } = task;
         self.twin.held.remove(&key);
-        self.actor(op).run(move || drop(future));
+        self.actor(op).run(move || drop(call));
+    }
+
+    /// Time goes by until no thread waits.
+    pub(super) fn end_threads(&mut self) {
+        // None of a script waits for so many seconds.
+        for _ in 0..100 {
+            if !self.tasks.iter().any(Task::is_thread) {
+                return;
+            }
+            clock::advance(Duration::from_secs(1));
+            self.settle_accounts();
+        }
     }
 
     fn poll(&mut self, op: &Op, task: &mut Task) -> Polled {
-        // The future goes to the thread and back.
-        let away = self.handle(0).charge_async(0);
-        let mut future = std::mem::replace(&mut task.future, away);
-        let waker = task.waker.clone();
-        let (future, polled) = self.actor(op).run(move || {
-            let polled = Pin::new(&mut future).poll(&mut Context::from_waker(&waker));
-            (future, polled)
-        });
-        task.future = future;
-        polled
+        match &mut task.call {
+            Call::Future(future, waker) => {
+                // The future goes to the thread and back.
+                let away = self.handle(0).charge_async(0);
+                let mut of_task = std::mem::replace(future, away);
+                let waker = waker.clone();
+                let (of_task, polled) = self.actor(op).run(move || {
+                    let polled = Pin::new(&mut of_task).poll(&mut Context::from_waker(&waker));
+                    (of_task, polled)
+                });
+                *future = of_task;
+                polled
+            }
+            Call::Thread {
+                actor,
+                begun,
+                until,
+            } => match self.actors[*actor].look(begun) {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    assert!(clock::now() < *until, "a thread waits longer than its time");
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    /// A thread begins to wait, if another one is left to go on.
+    fn wait(&mut self, op: &Op, group: u8, size: Size, time: Duration) {
+        let free = self.actors.iter().filter(|actor| !actor.is_busy()).count();
+        let room = self.tasks.len() < TASKS_MAX && free > 1;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        let handle = self.handle(group).clone();
+        self.keeps = true;
+        let actor = self.actor(op);
+        let at = self.actors.iter().position(|it| std::ptr::eq(it, actor));
+        let begun = actor.begin(move || handle.charge_with(Bytes(bytes), OnFull::Wait(time)));
+        let task = Task {
+            key: self.twin.key(),
+            group,
+            bytes,
+            end: None,
+            call: Call::Thread {
+                actor: at.expect("one of them"),
+                begun,
+                until: clock::now() + time,
+            },
+        };
+        self.tasks.push(task);
+        self.settle_accounts();
+    }
+
+    /// Looks at the calls of threads that wait. True: one has ended.
+    pub(super) fn poll_threads(&mut self) -> bool {
+        let mut any = false;
+        for number in (0..self.tasks.len()).rev() {
+            if self.tasks.get(number).is_some_and(Task::is_thread) {
+                let mut task = self.tasks.remove(number);
+                let polled = self.poll(&Op(0, What::Look), &mut task);
+                any |= polled.is_ready();
+                self.take_up(number, task, polled);
+            }
+        }
+        any
     }
 
     fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
@@ -114,8 +209,7 @@ impl Life {
             group,
             bytes,
             end: None,
-            future,
-            waker: Waker::from(Arc::clone(&bell)),
+            call: Call::Future(future, Waker::from(Arc::clone(&bell))),
         };
         self.keeps = true;
         let ask = self.ask(group, 0, Verb::WaitNot, bytes);
@@ -166,6 +260,9 @@ impl Life {
             // One that a thread of the runtime serves may be polled before it is woken.
             (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
             (Poll::Ready(Err(error)), None) if self.keeps && error.is_cancelled() => {}
+            (Poll::Ready(Err(error)), None) if task.is_thread() => {
+                self.refuse_thread(&task, &error)
+            }
             (Poll::Ready(Ok(charge)), Some(End::Admitted | End::Unknown)) => {
                 self.twin.held.remove(&key);
                 self.keep(charge, group, 0, bytes);
@@ -185,6 +282,31 @@ impl Life {
             }
             (polled, end) => panic!("{polled:?} of {bytes} bytes, the twin says {end:?}"),
         }
+    }
+
+    /// The call of a thread has ended without its bytes.
+    fn refuse_thread(&mut self, task: &Task, error: &ChargeError) {
+        let Call::Thread { until, .. } = task.call else {
+            unreachable!("the call of a thread");
+        };
+        if error.is_offline() {
+            let is_online = self.twin.groups[task.group].online;
+            assert!(!is_online, "{error}, the twin has the group online");
+            return;
+        }
+        assert!(error.is_timeout() || error.is_over_limit(), "{error}");
+        assert!(
+            !error.is_timeout() || clock::now() >= until,
+            "{error}, {:?} early",
+            until.saturating_duration_since(clock::now())
+        );
+        assert!(
+            error.is_timeout() || self.twin.never_fits(task.group, task.bytes),
+            "{error}, and it may wait"
+        );
+        let refusal = error.over_limit().expect("a level that refused");
+        let level = self.number(refusal.group());
+        self.twin.groups[level].refused[0] += 1;
     }
 
     /// Polls those of which only a poll tells how they have ended.
@@ -235,6 +357,13 @@ impl Life {
     pub(super) fn line_holds(&self) -> Holds {
         if !self.shared.is_quiet() || self.cancelled {
             return Ok(());
+        }
+        let mut waiting = self.waiting();
+        if let Some(task) = waiting.find(|task| !self.twin.groups[task.group].online) {
+            return Err(format!(
+                "{} bytes wait for a group that is offline",
+                task.bytes
+            ));
         }
         let fits = |task: &Task| self.twin.admits(task.group, 0, task.bytes, None).is_ok();
         let mut left: Vec<&Task> = self.waiting().collect();

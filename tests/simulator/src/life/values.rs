@@ -128,6 +128,10 @@ impl Life {
         let verb = if verb == Verb::Force { Verb::Try } else { verb };
         // The amount is the vector's to choose; credit of others counts by the verb alone.
         let mut ask = self.ask(group, 0, verb, u64::MAX >> 2);
+        let items = match items {
+            0 => (vector.capacity() - vector.len()) as u16 + 1,
+            items => items,
+        };
         let (vector, (answers, more)) = self.actor(op).run(move || {
             let pushed = push(&mut vector, verb, items);
             (vector, pushed)
@@ -148,22 +152,7 @@ impl Life {
         if grown > 0 || found.is_err() {
             self.agree(ask, found);
         }
-        self.forget_refusal(group);
         self.take_back(at, key, vector);
-    }
-
-    /// A vector that grows asks for more than it needs first. That may have been refused, too.
-    fn forget_refusal(&mut self, group: usize) {
-        for level in self.twin.levels(group).collect::<Vec<_>>() {
-            if let Some(handle) = self.handles[level].first() {
-                let (found, known) = (handle.refused_count(), self.twin.groups[level].refused[0]);
-                assert!(
-                    found <= known + 1 || self.keeps,
-                    "{found} refusals, {known} known"
-                );
-                self.twin.groups[level].refused[0] = found;
-            }
-        }
     }
 
     // === Statistics ===
@@ -330,9 +319,11 @@ impl Life {
         };
         self.keeps = true;
         let spot = self.spot(node);
-        let ask = self.ask(group, 0, Verb::Plain, bytes);
+        // Now and then more is charged than is placed.
+        let more = if node == 4 { bytes / 2 } else { 0 };
+        let ask = self.ask(group, 0, Verb::Plain, bytes + more);
         let found = self.on(op, group, move |group| {
-            let precharge = group.precharge(Bytes(bytes))?;
+            let precharge = group.precharge(Bytes(bytes + more))?;
             let mut placement = Placement::new();
             placement.add(Self::node(spot), Bytes(bytes));
             Ok(precharge.account(&placement))
