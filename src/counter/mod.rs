@@ -37,6 +37,7 @@ pub(crate) mod exceeded;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod incarnation;
+pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod level;

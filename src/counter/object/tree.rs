@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
+use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, Incarnation, Kept, Object};
 use crate::counter::peak::{LiveWindows, Windows};
 use crate::counter::seen::IdleVisits;
@@ -323,6 +324,8 @@ unsafe impl Send for Claim {}
 pub(crate) struct Hierarchy {
     /// `SHARDS` of them.
     pub(in crate::counter) shards: Box<[CachePadded<Lock<Shard>>]>,
+    /// Of the shards, in their order.
+    pub(in crate::counter) hints: Box<[Hint]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
@@ -331,6 +334,7 @@ impl Hierarchy {
         let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
         Hierarchy {
             shards: (0..SHARDS).map(shard).collect(),
+            hints: (0..SHARDS).map(|_| Hint::new()).collect(),
             hasher: NameHasher::default(),
         }
     }
@@ -339,7 +343,7 @@ impl Hierarchy {
 /// The groups of one shard.
 #[derive(Default)]
 pub(crate) struct Shard {
-    pub(in crate::counter) names: HashTable<NamedGroup>,
+    pub(in crate::counter) names: Names,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
     /// Places where listings of children go on: see `children`.
@@ -348,15 +352,6 @@ pub(crate) struct Shard {
     pub(in crate::counter) dying: Option<Kept>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
-}
-
-/// A group that a search finds by its name.
-pub(in crate::counter) struct NamedGroup {
-    /// The low half of the name's hash. So a search reads a group only where the hashes are the
-    /// same, and the table grows without reading any group.
-    pub(in crate::counter) hash: u32,
-    /// The number of its object.
-    pub(in crate::counter) number: u32,
 }
 
 /// Place where a listing of a group's children goes on. A thread that unlinks the child moves the
