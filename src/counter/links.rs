@@ -17,8 +17,9 @@ use std::hash::BuildHasher;
 use hashbrown::TryReserveError;
 
 use crate::counter::handle::Handle;
+use crate::counter::index::Hint;
 use crate::counter::make::group;
-use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
+use crate::counter::object::tree::{Children, Cursor, Hierarchy, Shard};
 use crate::counter::object::{Counter, CounterRef, Links, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::pool::NoMemory;
@@ -89,8 +90,16 @@ pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
 }
 
 impl Hierarchy {
+    /// Also prefetches the place of the name, which is in no cache where there are many groups.
     pub(crate) fn hash_name(&self, parent: &Counter, name: impl std::hash::Hash) -> Hash {
-        Hash(self.hasher.hash_one((parent.number, name)))
+        let hash = self.hasher.hash_one((parent.number, name));
+        self.hints[shard_of(hash)].fetch(hash);
+        Hash(hash)
+    }
+
+    /// Of the shard of a group, for [`Shard::reserve`].
+    pub(crate) fn hint_of(&self, group: &Counter) -> &Hint {
+        &self.hints[shard_of(group.links().hash())]
     }
 
     fn lock_shard(&self, hash: u64) -> LockGuard<'_, Shard> {
@@ -124,7 +133,7 @@ impl Hierarchy {
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let sizes = self.places().map(|place| {
             let shard = place.lock();
-            let tables = shard.names.allocation_size() + shard.parents.allocation_size();
+            let tables = shard.names.bytes() + shard.parents.allocation_size();
             (u64::from(shard.online + shard.dead), tables as u64)
         });
         sizes.fold((0, 0), |(groups, bytes), shard| {
@@ -174,9 +183,8 @@ fn spread(number: u32) -> u64 {
 
 impl Shard {
     fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&Counter> {
-        let low = hash as u32;
-        let is_it = |named: &NamedGroup| named.hash == low && named.group().is_some_and(&the_one);
-        self.names.find(spread(low), is_it)?.group()
+        let is_it = |number| named(self, number).is_some_and(&the_one);
+        named(self, self.names.find(hash, is_it)?)
     }
 
     /// True if the shard of a new group has a group of its hash that is `the_one`.
@@ -219,13 +227,12 @@ impl Shard {
     }
 
     /// Reserve room for one more group; no step after this allocates.
-    pub(crate) fn reserve(&mut self) -> Result<(), NoMemory> {
-        let names = self.names.try_reserve(1, |named| spread(named.hash));
-        let both = names.and_then(|()| {
-            self.parents
-                .try_reserve(1, |children| spread(children.of.number))
-        });
-        both.map_err(|refused| match refused {
+    pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
+        self.names.reserve(hint)?;
+        let parents = self
+            .parents
+            .try_reserve(1, |children| spread(children.of.number));
+        parents.map_err(|refused| match refused {
             TryReserveError::AllocError { layout } => NoMemory {
                 bytes: layout.size(),
             },
@@ -245,12 +252,7 @@ impl Shard {
             Handle::pin(parent).into_raw();
             self.push(group, parent.first());
             if named {
-                let new = NamedGroup {
-                    hash: group.links().hash() as u32,
-                    number: group.number,
-                };
-                self.names
-                    .insert_unique(spread(new.hash), new, |named| spread(named.hash));
+                self.names.insert(group.links().hash(), group.number);
             }
         }
         self.online += 1;
@@ -291,13 +293,7 @@ impl Shard {
             // Mutation: a-listing-is-not-moved-on
             cursor.at = group.links().next().map(linked);
         }
-        let hash = spread(group.links().hash() as u32);
-        if let Ok(named) = self
-            .names
-            .find_entry(hash, |named| named.number == group.number)
-        {
-            named.remove();
-        }
+        self.names.remove(group.links().hash(), group.number);
         if let Some(next) = unlink(group)
             && let Ok(mut children) = self
                 .parents
@@ -362,13 +358,12 @@ fn unlink(group: &Counter) -> Option<Option<&Counter>> {
 /// All shards of a tree, locked.
 pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
-impl NamedGroup {
-    #[allow(unsafe_code)]
-    fn group(&self) -> Option<&Counter> {
-        // SAFETY: a linked group is in its incarnation; the caller has locked the shard that has
-        // this entry.
-        group(self.number).map(|group| unsafe { group.kept() })
-    }
+/// The group of an entry of the names of a shard.
+#[allow(unsafe_code)]
+fn named(_: &Shard, number: u32) -> Option<&Counter> {
+    // SAFETY: a linked group is in its incarnation; the caller has locked the shard that has the
+    // entry.
+    group(number).map(|group| unsafe { group.kept() })
 }
 
 impl Children {

@@ -42,6 +42,7 @@ pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod idle_visits;
 pub(crate) mod incarnation;
+pub(crate) mod index;
 pub(crate) mod ledger;
 pub(crate) mod level;
 pub(crate) mod links;

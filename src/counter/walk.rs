@@ -91,8 +91,8 @@ pub(crate) fn walk<'a>(
 }
 
 /// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it
-/// serves levels that nothing has to look at, with room or above max by force. At any other level
-/// it goes on in `climb`.
+/// serves levels that nothing has to look at, with room. At any other level it goes on in `force` or
+/// in `climb`.
 #[inline(always)]
 pub(crate) fn walk_from<'a>(
     counter: &'a Counter,
@@ -113,28 +113,23 @@ pub(crate) fn walk_from<'a>(
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.parent();
-        // A forced charge mostly meets a level that is above its max already. Only where a drain may
-        // make room it has to look closer, which `climb` does.
-        let tried = match level.take_at_once(n) {
-            LevelTry::NotAdded if mode == ChargeMode::AdmitOrForce => level.force_at_once(n, path),
-            tried => tried,
-        };
-        match tried {
+        match level.take_at_once(n) {
             LevelTry::Done { room } => walked.pass(room, None),
-            LevelTry::Forced(taken) if !taken.is_seen => {
-                walked.pass(taken.room, taken.is_above.then_some(level))
-            }
             // From here on levels may have to be looked at or undone, with more registers in use
             // than most walks have need of.
             tried => {
-                walked = Walk {
+                let rest = Walk {
                     bottom: counter,
                     n,
                     mode,
                     top,
                     path,
-                }
-                .climb((level, tried), None, walked)?;
+                };
+                walked = if mode == ChargeMode::AdmitOrForce {
+                    rest.force((level, tried), walked)?
+                } else {
+                    rest.climb((level, tried), None, walked)?
+                };
                 break;
             }
         }
@@ -154,6 +149,36 @@ pub(crate) fn walk_from<'a>(
 }
 
 impl<'a> Walk<'a, '_> {
+    /// Takes the levels from `level` on, which was tried, above max by force: mostly it is the last
+    /// one, has no room and is above its max already. Outside of the loop of the walk, which would
+    /// have no register left for the level above then, and load it from the stack behind each
+    /// exchange.
+    #[inline(always)]
+    fn force(
+        &self,
+        (level, tried): (&'a Counter, LevelTry),
+        mut walked: Walked<'a>,
+    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
+        let tried = match tried {
+            LevelTry::NotAdded => level.force_at_once(self.n, self.path),
+            tried => tried,
+        };
+        let LevelTry::Forced(taken) = tried else {
+            return self.climb((level, tried), None, walked);
+        };
+        if taken.is_seen {
+            return self.climb((level, tried), None, walked);
+        }
+        walked.pass(taken.room, taken.is_above.then_some(level));
+        match level
+            .parent()
+            .filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top)))
+        {
+            Some(above) => self.climb((above, LevelTry::NotAdded), None, walked),
+            None => Ok(walked),
+        }
+    }
+
     /// Takes the levels from `first` on, which was tried, up to the first level that refuses. Looks
     /// at them once all are taken.
     #[inline(never)]

@@ -157,7 +157,7 @@ fn link(
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
-    shard.reserve()?;
+    shard.reserve(group.tree().hierarchy.hint_of(group))?;
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked,
     // or this thread finds the parent's values.
     for counter in group.group() {

@@ -10,7 +10,10 @@
     reason = "what the layers above use, nothing uses here"
 )]
 #![allow(unreachable_pub, reason = "public in the crate, not in a test")]
-#![allow(unexpected_cfgs, reason = "the features of the crate, not of its tests")]
+#![allow(
+    unexpected_cfgs,
+    reason = "the features of the crate, not of its tests"
+)]
 
 extern crate self as memcg;
 

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
 use crate::counter::idle_visits::IdleVisits;
+use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
 use crate::counter::peak::{LiveWindows, Windows};
 use crate::pool::Cache;
@@ -333,6 +334,8 @@ unsafe impl Send for Claim {}
 pub(crate) struct Hierarchy {
     /// `SHARDS` of them.
     pub(in crate::counter) shards: Box<[CachePadded<Lock<Shard>>]>,
+    /// Of the shards, in their order.
+    pub(in crate::counter) hints: Box<[Hint]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
@@ -341,6 +344,7 @@ impl Hierarchy {
         let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
         Hierarchy {
             shards: (0..SHARDS).map(shard).collect(),
+            hints: (0..SHARDS).map(|_| Hint::new()).collect(),
             hasher: NameHasher::default(),
         }
     }
@@ -349,7 +353,7 @@ impl Hierarchy {
 /// The groups of one shard.
 #[derive(Default)]
 pub(crate) struct Shard {
-    pub(in crate::counter) names: HashTable<NamedGroup>,
+    pub(in crate::counter) names: Names,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
     /// Places where listings of children go on: see `children`.
@@ -358,15 +362,6 @@ pub(crate) struct Shard {
     pub(in crate::counter) dying: Option<CounterRef>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
-}
-
-/// A group that a search finds by its name.
-pub(in crate::counter) struct NamedGroup {
-    /// The low half of the name's hash. So a search reads a group only where the hashes are the
-    /// same, and the table grows without reading any group.
-    pub(in crate::counter) hash: u32,
-    /// The number of its object.
-    pub(in crate::counter) number: u32,
 }
 
 /// Place where a listing of a group's children goes on. A thread that unlinks the child moves the
