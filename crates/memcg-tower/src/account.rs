@@ -266,39 +266,56 @@ impl Account {
                 state.promise.as_mut().map(|promise| promise.split(due)),
             )
         };
-        let is_below_high = if beyond > 0 {
-            match self.charge_beyond(due, promise.as_ref()) {
+        if beyond > 0 {
+            return match self.charge_beyond(due, promise.as_ref()) {
                 Ok((charge, is_below_high)) => {
-                    self.add_for_request(charge, due);
-                    is_below_high
+                    self.add_promised(charge, due, promise.as_mut());
+                    Ok(if is_below_high {
+                        Came::Charged(frame)
+                    } else {
+                        Came::AboveHigh(frame, None, due)
+                    })
                 }
                 Err(text) => {
                     self.fail(Refusal::of_outgrown(&text, &self.group));
-                    return Err(BodyError::Outgrown(OutgrownError(text)));
+                    Err(BodyError::Outgrown(OutgrownError(text)))
                 }
-            }
-        } else if let Ok(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom) {
-            self.add_for_request(charge, due);
-            true
-        } else if let Some(charge) = self.charge_above_high(due) {
-            self.add_for_request(charge, due);
-            false
-        } else {
-            let due = Due {
-                charge: self.waits_for(due),
-                of_request: Some(due),
-                promise,
             };
-            return Ok(Came::Waits(Waiting { frame, due }));
+        }
+        if let Ok(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom) {
+            self.add_promised(charge, due, promise.as_mut());
+            return Ok(Came::Charged(frame));
+        }
+        Ok(self.comes_without_room(frame, due, promise))
+    }
+
+    /// A frame of a promise that has no room below each high.
+    #[cold]
+    fn comes_without_room<D>(
+        &self,
+        frame: Frame<D>,
+        due: u64,
+        mut promise: Option<Promise>,
+    ) -> Came<D> {
+        if let Some(charge) = self.charge_above_high(due) {
+            self.add_promised(charge, due, promise.as_mut());
+            return Came::AboveHigh(frame, None, due);
+        }
+        let due = Due {
+            charge: self.waits_for(due),
+            of_request: Some(due),
+            promise,
         };
-        if let Some(promise) = &mut promise {
+        Came::Waits(Waiting { frame, due })
+    }
+
+    /// What was promised is charged.
+    #[inline]
+    fn add_promised(&self, charge: Charge, due: u64, promise: Option<&mut Promise>) {
+        self.add_for_request(charge, due);
+        if let Some(promise) = promise {
             promise.is_charged(due);
         }
-        Ok(if is_below_high {
-            Came::Charged(frame)
-        } else {
-            Came::AboveHigh(frame, None, due)
-        })
     }
 
     /// Charges what has come, of which only `promise` was promised. It never waits. False: it may be
@@ -313,10 +330,12 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let at_once = self.group.charge_with(Bytes(due), OnFull::IfRoom).ok();
-        let is_at_once = at_once.is_some();
+        if let Ok(charge) = self.group.charge_with(Bytes(due), OnFull::IfRoom) {
+            beyond.is_charged(unpromised);
+            return Ok((charge, true));
+        }
         // In a poll: reclaimers run on this thread only where nothing else makes room.
-        let charge = match at_once.map_or_else(|| self.group.try_charge(Bytes(due)), Ok) {
+        let charge = match self.group.try_charge(Bytes(due)) {
             Err(error) if error.is_would_block() => {
                 self.group.charge_with(Bytes(due), OnFull::Reclaim)
             }
@@ -324,7 +343,7 @@ impl Account {
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
         beyond.is_charged(unpromised);
-        Ok((charge, is_at_once))
+        Ok((charge, false))
     }
 
     #[cold]
@@ -364,10 +383,7 @@ impl Account {
         let Some(bytes) = due.of_request else {
             return Some(charge);
         };
-        self.add_for_request(charge, bytes);
-        if let Some(promise) = &mut due.promise {
-            promise.is_charged(bytes);
-        }
+        self.add_promised(charge, bytes, due.promise.as_mut());
         None
     }
 
@@ -441,11 +457,10 @@ impl Account {
     fn merge(&self, charge: Charge, note: impl FnOnce(&mut State)) {
         let unmerged = {
             let mut state = self.state();
-            let merged = state.charge.merge(charge);
-            if merged.is_ok() {
-                note(&mut state);
+            match state.charge.merge(charge) {
+                Ok(()) => return note(&mut state),
+                Err(unmerged) => unmerged,
             }
-            merged
         };
         // Both are charges of one group, so nothing is left; it would be given back without the
         // lock.

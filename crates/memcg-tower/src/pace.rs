@@ -94,7 +94,16 @@ impl Pace {
     }
 
     /// A frame has come.
+    #[inline]
     pub(crate) fn comes(&mut self, settings: &Settings) {
+        // Most frames are there when the reader looks.
+        if self.last.is_some() || !self.gap.is_zero() {
+            self.ends_gap(settings);
+        }
+    }
+
+    #[inline(never)]
+    fn ends_gap(&mut self, settings: &Settings) {
         if self.last.is_some() {
             self.polled(Instant::now(), settings.body_timeout);
         }

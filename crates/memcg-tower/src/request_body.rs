@@ -117,22 +117,37 @@ impl<D> Reads<D> {
     #[inline(always)]
     fn held_back(&mut self, least: u64, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let owes = self.waits.as_ref().map_or(0, |waits| waits.owes);
-        let pays = if owes < least { 0 } else { owes };
-        match self.held_back.poll(pays, &self.account, context) {
+        if owes >= least {
+            return self.pays(owes, context);
+        }
+        match self.held_back.poll(0, &self.account, context) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(refused)) => Poll::Ready(Err(self.ends(*refused))),
+            Poll::Pending => self.pauses(),
+        }
+    }
+
+    /// Takes the delay of all that is owed.
+    #[cold]
+    fn pays(&mut self, owes: u64, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        match self.held_back.poll(owes, &self.account, context) {
             Poll::Ready(Ok(())) => {
                 if let Some(waits) = &mut self.waits {
-                    waits.owes -= pays;
+                    waits.owes = 0;
                 }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(refused)) => Poll::Ready(Err(self.ends(*refused))),
-            Poll::Pending => {
-                if let Some(waits) = &mut self.waits {
-                    waits.pace.pauses(self.account.settings());
-                }
-                Poll::Pending
-            }
+            Poll::Pending => self.pauses(),
         }
+    }
+
+    #[cold]
+    fn pauses<T>(&mut self) -> Poll<T> {
+        if let Some(waits) = &mut self.waits {
+            waits.pace.pauses(self.account.settings());
+        }
+        Poll::Pending
     }
 
     #[cold]
@@ -182,12 +197,14 @@ impl<D: Buf + 'static> Reads<D> {
         }
         self.came = self.came.saturating_add(bytes);
         match self.account.comes(frame, self.came, self.is_stream) {
+            // Here, and not with the others: a frame is large, and each call moves it.
+            Ok(Came::Charged(frame)) => Poll::Ready(Ok(frame)),
             Ok(came) => self.has_come(came, context),
             Err(failed) => Poll::Ready(Err(failed)),
         }
     }
 
-    #[inline]
+    #[cold]
     fn has_come(
         &mut self,
         came: Came<D>,
