@@ -134,8 +134,12 @@ pub(crate) fn leave(counter: &Counter) {
         return;
     }
     for level in counter.path_to_root() {
+        let word = &level.limits.mover;
+        // Levels that groups share mostly have several movers, for good.
+        if word.load(Ordering::Relaxed) != me {
+            continue;
+        }
         if let Some(Alone { most, stands }) = look_at_mover(level, me) {
-            let word = &level.limits.mover;
             level.live_peak.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
             // Who finds no mover finds what the last one had.
