@@ -74,7 +74,7 @@ impl MemoryBudget {
     }
 
     pub fn peak(&self) -> usize {
-        self.0.group.peak_live() as usize
+        self.0.group.peak_live().max() as usize
     }
 
     pub fn reserve(&self, bytes: usize) -> Result<MemoryReservation, MemoryError> {

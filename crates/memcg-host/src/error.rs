@@ -49,7 +49,8 @@ pub enum HostError {
     #[error("{} is not shown any more: its limit is not known", .path.display())]
     #[non_exhaustive]
     NoLongerShown {
-        /// The directory of the group, or its path in the hierarchy where it had none.
+        /// The directory of the group, or its path in the hierarchy where it had none; or the file of
+        /// the limit, where the directory is still there.
         path: PathBuf,
     },
     /// The text is no share of the host's memory.

@@ -155,10 +155,22 @@ impl HostLimits {
     }
 
     /// A group whose limit was known `before` and is not now, though it holds: a mount may hide it, or
-    /// the process is in another namespace.
+    /// the process is in another namespace. Or its directory is there, and a file of limits that it
+    /// had is not: something may hide that, too. Where the controller was switched off there, the
+    /// limit is gone, but no file says so.
     pub(crate) fn no_longer_shown(&self, before: &HostLimits) -> Option<HostError> {
-        let path = self.place.no_longer_shows(&before.place)?;
+        let group = self.place.no_longer_shows(&before.place);
+        let path = group.or_else(|| before.levels.iter().find_map(|then| self.file_gone(then)))?;
         Some(HostError::NoLongerShown { path })
+    }
+
+    /// The file of a limit that a level had `then` and has no more.
+    fn file_gone(&self, then: &Level) -> Option<PathBuf> {
+        let now = self.levels.iter().find(|now| now.dir == then.dir)?;
+        [(&then.max, &now.max), (&then.both, &now.both)]
+            .into_iter()
+            .find_map(|(then, now)| then.as_ref().filter(|_| now.is_none()))
+            .map(|limit| limit.path.clone())
     }
 
     /// The least on the way up.

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fmt::Write;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -535,6 +536,39 @@ fn a_level_that_is_no_longer_shown_raises_no_max() {
     layout.write("proc/self/cgroup", "0::/\n");
     let now = changes.recv_timeout(PATIENCE).expect("a change");
     assert_eq!((now.max, now.fault), (16 << 30, None));
+    drop(follow);
+}
+
+/// Nor does a file of limits that goes while its directory stays.
+#[test]
+fn a_file_of_limits_that_goes_raises_no_max() {
+    let layout = of_mounts(WHOLE, "");
+    let file = "sys/fs/cgroup/pod/memory.max";
+    let runtime = Runtime::builder().build().expect("no odd setting");
+    let root = runtime.root();
+    let (sender, changes) = mpsc::channel();
+    let follow = Host::at(layout.root())
+        .follower(Percent::new(100).expect("at most 100"))
+        .period(PERIOD)
+        .on_change(move |now| sender.send(now.clone()).expect("the test waits"))
+        .start(&root)
+        .expect("a readable layout");
+    assert_eq!(root.max(), 1024 * MIB);
+    fs::remove_file(layout.root().join(file)).expect("it is there");
+    let said = changes
+        .recv_timeout(PATIENCE)
+        .expect("a change")
+        .fault
+        .expect("it is said");
+    assert!(
+        said.contains("pod/memory.max is not shown any more"),
+        "{said}"
+    );
+    some_looks();
+    assert_eq!(root.max(), 1024 * MIB);
+    layout.write(file, "2147483648\n");
+    let now = changes.recv_timeout(PATIENCE).expect("a change");
+    assert_eq!((now.max, now.fault), (2048 * MIB, None));
     drop(follow);
 }
 
