@@ -192,6 +192,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::sync::many;
 
     /// Random inserts and removals over so many different hashes.
     fn run(hashes: u64, steps: u64) {
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn it_finds_the_groups_that_are_there() {
         for hashes in [1, 2, 7, 100, u64::from(u32::MAX)] {
-            run(hashes, 20_000);
+            run(hashes, many(20_000));
         }
     }
 

@@ -722,6 +722,7 @@ mod tests {
 
     /// Queries that end find their hooks by number, whichever goes first.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: thousands of groups take minutes")]
     fn hooks_are_found_by_number() {
         let runtime = Runtime::builder().build().unwrap();
         let root = runtime.root();
