@@ -332,7 +332,7 @@ impl<T, B: Default> Directory<T, B> {
     }
 
     /// Returns the entry of an index, and makes its page where there is none. Owner only. The page
-    /// comes from the system: an allocator may call this.
+    /// comes from the system and not from the allocator, which may be the one that calls this.
     #[inline]
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         self.get(index).or_else(|| self.make(index, fill))
@@ -343,6 +343,8 @@ impl<T, B: Default> Directory<T, B> {
     #[inline(never)]
     #[allow(unsafe_code)]
     fn make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+        // The last page is never made, so that every look-up of this index misses: a counter
+        // without slots costs the hit path no test of its own.
         if index == SlotIndex::NONE {
             return None;
         }
