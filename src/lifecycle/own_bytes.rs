@@ -55,8 +55,8 @@ impl OwnBytes {
     }
 }
 
-/// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and
-/// others in turn; visits each thread's block once.
+/// Adds up the bytes that the tree and its threads take. Takes the tree's lock, those of its shards
+/// and others in turn; visits each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
     let path = SlowPath::enter();
     let (groups, tables) = tree.hierarchy.sizes();

@@ -26,14 +26,15 @@ use crate::thread::helper::Helper;
 /// Miri takes longer for a call than the watch waits.
 const WATCHES: bool = TIME_PASSES && cfg!(all(debug_assertions, not(miri)));
 
-/// So that it is said within a second.
+/// How long a call may take before it is reported: less than a second, so that it is said within
+/// one.
 const PATIENCE: Duration = Duration::from_millis(900);
 
 process_wide!(calls: Lock<WatchedCalls> = || Lock::new(Rank::Bookkeeping, WatchedCalls::default()));
 
 #[derive(Default)]
 pub(crate) struct WatchedCalls {
-    /// Calls that there were.
+    /// How many calls there have been: the number of the last one.
     numbers: u64,
     under_way: BTreeMap<u64, WatchedCall>,
     helper: Helper,
@@ -59,12 +60,13 @@ impl Drop for Listed {
 }
 
 fn with<R>(work: impl FnOnce(&mut WatchedCalls) -> R) -> R {
-    // What an allocator charges under the lock calls nothing.
+    // In a slow path: an allocator that charges under the lock calls no policy and takes no lock.
     let _path = SlowPath::enter();
     work(&mut calls().lock())
 }
 
-/// Calls reclaimers of a group. The caller is in no slow path, and keeps the group.
+/// Calls reclaimers of a group, as a call that is watched where the build watches them. The caller
+/// is in no slow path, and keeps the group.
 #[inline]
 pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
     if !WATCHES {
