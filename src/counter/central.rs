@@ -130,7 +130,7 @@ fn open(counter: &Counter, stock: &CentralWord) -> bool {
     // them holds until then.
     let opens =
         !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
-    // What has forbidden it may last. The next puts walk without a try.
+    // Whatever forbade it is likely to last, so the next puts walk without a try.
     if !opens {
         stock.wait();
     }
@@ -244,12 +244,14 @@ fn shut(stocks: &mut Stocks, counter: &Counter, note: fn(&CentralWord)) -> u64 {
     units
 }
 
-/// Close the stock of `top`, and those below it. Returns the units.
+/// Closes the stock of `top` and those below it, for a charge that lacks their credit. Returns the
+/// units.
 pub(crate) fn close_below(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, close_own)
 }
 
-/// The same, where no charge lacks the credit: the next put may open the stocks.
+/// Does what [`close_below`] does where no charge lacks the credit: the next put may open the
+/// stocks again.
 pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, rest)
 }
@@ -275,8 +277,8 @@ fn for_each_below(
     units
 }
 
-/// Close the stocks below `top`, for a charge that may not wait: not while another thread has the
-/// lock. Whether that has brought anything.
+/// Closes the stocks below `top` for a charge that may not wait, so not while another thread has
+/// the lock. Returns whether that has brought any credit back.
 pub(crate) fn close_at_once(top: &Counter) -> bool {
     let tree = top.tree();
     // Relaxed: a first look.

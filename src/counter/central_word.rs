@@ -61,7 +61,7 @@ impl Units {
 /// Central stocks of the process: each belongs to an object of the pool, and stays with it.
 static MADE: StatU64 = StatU64::new(0);
 
-/// Bytes of all central stocks.
+/// The memory that all central stocks take, in bytes.
 pub(crate) fn bytes() -> u64 {
     MADE.load(Ordering::Relaxed) * size_of::<CentralWord>() as u64
 }

@@ -65,6 +65,8 @@ fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
         state.unclaim();
         // Mutation: e15-state-and-usage-unordered
         fence_after_exchange();
+        // What was found is still there. So the step that takes it away is still to come, and its
+        // thread looks itself.
         // Mutation: e15-state-and-usage-unordered
         // Mutation: e15-claim-given-back-without-a-look
         if used.is_some_and(|counter| !usage_is_zero(counter)) {

@@ -168,8 +168,8 @@ pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
 
 // === Bytes that go ===
 
-/// Bytes by which the level below a common one would fall if so many went: a hint where other
-/// threads charge.
+/// Returns by how much the highest covering level would fall if `n` reserved bytes went: a hint
+/// where other threads charge. Where no level covers, each falls by `n`.
 pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     match top(counter).and_then(Counter::cover) {
         Some(top) => above_zero(top.spare()).min(n),

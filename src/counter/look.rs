@@ -33,6 +33,8 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
         || marks::is_to_reclaim(level)
         || pressure_mark::is_wrong(level)
         || pressure_mark::may_be_credit(level);
+    // Charges that wait are served by a policy, too, and only where usage has fallen or max has
+    // moved: else they fit no better than before.
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
             // An allocator may call no policy, for that may take a lock that its own caller holds:

@@ -59,7 +59,7 @@ impl Side {
 }
 
 impl Cover {
-    /// Bytes that are reserved in the subtree.
+    /// The bytes that are reserved in the subtree.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl Cover {
         self.spare.load(Ordering::SeqCst)
     }
 
-    /// Bytes that are allocated beyond the reserved ones, with credit.
+    /// The unpaid bytes: those that are allocated beyond the reserved ones, credit included.
     pub(crate) fn unpaid(&self) -> u64 {
         self.spare().min(0).unsigned_abs()
     }

@@ -32,7 +32,7 @@ pub(crate) enum Scope {
 }
 
 impl Stocks {
-    /// Bytes of the lists, as far as they have been written to.
+    /// The bytes that the lists take, as far as they have been written to.
     pub(crate) fn bytes(&self) -> u64 {
         let counters = self.opened.len()
             + self.central.len()

@@ -76,6 +76,8 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let headers = |counters: usize, groups: u64| (counters * size_of::<Header>()) as u64 * groups;
     let objects = match tree.pool_below.get() {
         Some(below) => {
+            // The root has places for counters that may be declared. The other groups came later,
+            // and their objects have places for those that were.
             let below_root = groups.saturating_sub(1);
             headers(shared.counters_of_root(), 1 + tree.pool.free())
                 + headers(shared.counters_below(), below_root + below.free())

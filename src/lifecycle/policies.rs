@@ -28,6 +28,8 @@ impl Policies for GroupTree {
     }
 
     fn above_max(&self, counter: &Counter) {
+        // An observed max lets through what it would have refused: the event of a refusal is
+        // counted all the same. A max that acts is passed by force only.
         if counter.is_observed() {
             events::count(counter, Event::Max);
             events::count(counter, Event::Observed);

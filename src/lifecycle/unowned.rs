@@ -64,6 +64,7 @@ fn give_up(charged: Option<ChargedGroup>) {
 /// Bytes that no group owns are allocated: in a group that covers they are no reserved ones.
 fn charge(counter: &Counter, n: u64) -> u64 {
     match counter.cover() {
+        // Forced, for the bytes are allocated already: no refusal would take them back.
         None => counter.force_slow(n, Consume::Miss),
         Some(_) => {
             allocator::charge_owned(counter, n, Consume::Miss);

@@ -534,7 +534,9 @@ impl<'r> Round<'r, '_> {
         }
     }
 
-    /// Bytes that a group could give, and the reclaimers to ask, in their order.
+    /// Asks the reclaimers of a group how much each could free. Returns the bytes that the group
+    /// could give, and the reclaimers in their order. One that is not to be asked in this round
+    /// counts with nothing.
     fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, Ready) {
         let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);

@@ -111,7 +111,7 @@ const LOOKED_AT_MAX: u32 = 256;
 const IDLE_MAX: u32 = 64;
 
 impl<M: RingMember> Rings<M> {
-    /// Bytes of the rings that have ever been in use.
+    /// The memory of all rings that have ever been in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.all.len() * size_of::<Ring<M>>()) as u64
     }
@@ -226,6 +226,8 @@ impl<M: RingMember> Rings<M> {
                 links,
                 ..
             } = &self.all[at as usize];
+            // A group stands in a ring also for what is below it, and then has no reclaimer of its
+            // own.
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
             if let Some(member) = own.filter(|member| member.usage() > 0 && member.take_handle()) {
                 found.push((member, at));
@@ -233,6 +235,8 @@ impl<M: RingMember> Rings<M> {
                     break;
                 }
             }
+            // Down to the first member of its ring, else on to the next one of the ring above, or
+            // of the nearest ring further up that has a next one.
             let mut next = links[kind].first;
             while next == NO_RING && at != top {
                 next = self.all[at as usize].links[kind].next;
@@ -256,6 +260,8 @@ impl<M: RingMember> Rings<M> {
         let asked = asked_in(pass);
         let mut at = top;
         let mut came_by = ReclaimPass::Soft;
+        // True at and below a group whose reclaimers this pass asks: anywhere, or in a soft pass
+        // from a group in excess on.
         let mut covered = !soft;
         let mut idle = 0;
         loop {

@@ -113,7 +113,7 @@ impl Block {
         }
     }
 
-    /// The number of the thread. A newer block has a larger one.
+    /// The number of the block, and of its thread. A newer block has a larger one.
     pub(crate) fn number(&self) -> u32 {
         self.id.load(Ordering::Relaxed)
     }

@@ -95,8 +95,8 @@ impl CellsRow {
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
     }
 
-    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only.
-    /// Allocates.
+    /// Returns a place for each node, and makes the row where it has fewer. Also returns by how
+    /// many bytes the row has grown. Owner only. Allocates.
     pub(crate) fn places_or_make(&self, nodes: usize) -> (&[CellsPlace], i64) {
         let mut more = 0;
         // No row yet, or one of a tree with fewer nodes that had the index before.

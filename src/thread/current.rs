@@ -49,7 +49,8 @@ struct CurrentScope {
     outer: Cell<*const CurrentScope>,
 }
 
-/// The same as a call has it in registers: it holds while no guard has left the chain from within.
+/// A call's copy of its scope, which stays in registers. It holds while no guard has left the chain
+/// from within.
 #[derive(Clone, Copy)]
 struct Before {
     group: *const Header,

@@ -97,7 +97,7 @@ pub(crate) struct Header {
     pub(crate) capacity: AtomicU64,
     /// Place of the slots; none if every operation goes through the slow path.
     pub(crate) slots: ShownPlace<Slot>,
-    /// The same for the cells of the statistics.
+    /// Place of the cells of the statistics, or none.
     pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,

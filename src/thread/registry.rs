@@ -218,7 +218,8 @@ impl Registry {
             let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else {
                 continue;
             };
-            // As the next thread: none puts credit there meanwhile.
+            // The sweep takes the block as the next thread would, so no thread puts credit there
+            // meanwhile.
             // Mutation: e54-swept-while-a-thread-has-it
             if !block.try_take() {
                 continue;
