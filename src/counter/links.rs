@@ -127,6 +127,7 @@ impl Hierarchy {
         the_one: impl Fn(&Counter) -> bool,
     ) -> Option<Handle> {
         let shard = self.lock_shard(hash);
+        // While the shard is locked: right after that the group may go.
         // Mutation: a-found-child-is-not-kept
         shard.child(hash, the_one).map(Handle::pin)
     }
@@ -282,6 +283,7 @@ impl Shard {
                     of: linked(parent),
                     first,
                 };
+                // The caller has reserved room, so this allocates nothing.
                 self.parents
                     .insert_unique(spread(parent.number), children, rehash);
                 None
@@ -425,6 +427,8 @@ impl HierarchySnapshot<'_> {
     /// The groups below `top` that are online, parents first, `top` itself first of all; for a
     /// further counter, the same counter of each group.
     pub(crate) fn subtree<'a>(&'a self, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
+        // Only the first counter of a group is linked. The walk is over groups, and each is asked
+        // for its counter of that number; not all have as many.
         let first = top.first();
         let number = top.number_in_group();
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
@@ -443,6 +447,8 @@ impl HierarchySnapshot<'_> {
         let lists = self.0.iter().filter_map(|shard| shard.dying.as_deref());
         let groups = lists
             .flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
+        // The lists have the dying groups of the whole tree. They are in no list of children any
+        // more, so each asks its own path.
         let below = |counter: &&Counter| {
             counter
                 .path_to_root()

@@ -87,6 +87,7 @@ pub(crate) fn reclaim_now(target: &Counter, bytes: u64) -> Option<ReclaimReport>
     };
     let mut request = Request::new(ReclaimCause::Asked, deadline(target));
     for _ in 0..ROUNDS_MAX {
+        // What is promised is on its way, and is not asked for a second time.
         let left = bytes
             .saturating_sub(total.freed)
             .saturating_sub(total.pending);
@@ -97,6 +98,8 @@ pub(crate) fn reclaim_now(target: &Counter, bytes: u64) -> Option<ReclaimReport>
             break;
         };
         total.add(&round.report);
+        // Nothing has come, nothing is promised, and other threads got nothing, either: a further
+        // round would find the same.
         if round.report.freed == 0 && round.report.pending == 0 && !round.others {
             break;
         }

@@ -65,6 +65,7 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
         } else {
             known
         };
+        // Known or new, this ring is the one above the ring that was made last.
         if below != NO_RING {
             rings.all[below as usize].parent = ring;
         }

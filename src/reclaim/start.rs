@@ -59,6 +59,7 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
     let kinds = [Protection::Min, Protection::Low];
     let protected =
         views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
+    // What neither min nor low covers may be asked for, and no more than is wanted.
     let mut open = group
         .usage()
         .saturating_sub(protected[0].max(protected[1]))

@@ -55,6 +55,7 @@ struct Listed(u64);
 impl Drop for Listed {
     fn drop(&mut self) {
         let ended = with(|calls| calls.under_way.remove(&self.0));
+        // Without the lock: it may free memory, and the allocator may charge.
         drop(ended);
     }
 }
@@ -78,6 +79,8 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
         thread: thread::current(),
         is_reported: false,
     };
+    // From here on the watch sees the call. It leaves the list when it returns, and also when it
+    // panics.
     let _listed = with(|calls| {
         calls.numbers += 1;
         calls.under_way.insert(calls.numbers, begins);
@@ -95,6 +98,8 @@ impl WatchedCalls {
         let mut next: Option<Duration> = None;
         for call in self.under_way.values_mut().filter(|call| !call.is_reported) {
             let left = PATIENCE.saturating_sub(now.saturating_duration_since(call.begun));
+            // A call that hangs is reported once. The thread sleeps until the next one would be
+            // late.
             if left.is_zero() {
                 call.is_reported = true;
                 stuck.push(call.clone());
@@ -119,6 +124,7 @@ fn run() {
 
 /// Listeners and subscribers are foreign code: no lock is held.
 fn report(call: WatchedCall) {
+    // The list keeps no group. Where this one has gone there is nobody to tell.
     let Some(group) = call.group.try_pin() else {
         return;
     };

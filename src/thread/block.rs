@@ -144,12 +144,16 @@ impl Block {
         // Release (E8): pairs with `try_take`.
         // Mutation: e8-block-given-up-relaxed
         self.free.store(1, Ordering::Release);
+        // The next thread may have the block by now, and this store may come after its own. So the
+        // word is a hint: see `has_ended`.
         self.ended.store(true, Ordering::Relaxed);
     }
 
     /// True if there is credit where a sweep has found some before. A first look by one slot: where
     /// it finds any, no search is needed.
     pub(super) fn seems_to_hold_credit(&self) -> bool {
+        // The two halves may be of two sweeps. For a first look any slot will do, and no index is
+        // out of bounds.
         let at = SlotIndex::of_halves(
             self.credit_at
                 .each_ref()
@@ -253,6 +257,7 @@ impl Block {
     /// Returns the cell of charges without a guard, and makes its page where there is none. Owner
     /// only. It allocates.
     pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&RawCell> {
+        // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.raw
             .get_or_make(index, Beside::default)
@@ -278,6 +283,7 @@ impl Block {
 
     /// Returns the cell of owned bytes, and makes its page where there is none. Owner only.
     pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&Tally> {
+        // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.owned
             .get_or_make(index, Beside::default)

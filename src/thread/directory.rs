@@ -358,6 +358,8 @@ impl<T, B: Default> Directory<T, B> {
         // Release (E7): pairs with `get`.
         // Mutation: e7-page-published-relaxed
         pointer.store(page, Ordering::Release);
+        // The owner alone stores both figures, so neither needs an exchange. A search that reads
+        // them now may pass over this page.
         self.made
             .store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let part = 1 << (index.page as usize / PART);

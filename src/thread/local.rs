@@ -73,6 +73,8 @@ impl Deeper {
     pub(super) fn enter(no_alloc: bool) -> Deeper {
         with_local(|local| Deeper {
             outside: local.slow.replace(local.slow.get() + 1),
+            // What runs inside an allocator's slow path is bound by the same rules, whatever it is:
+            // it must not take a lock that the allocator's caller may hold.
             no_alloc: local.no_alloc.replace(no_alloc || local.no_alloc.get()),
         })
     }

@@ -72,6 +72,8 @@ impl Shelves {
         if let Some(place) = self.place_of(number) {
             return Some(place);
         }
+        // All shelves together have places for a million threads at once. One beyond them goes
+        // without a block.
         let pointer = self.0.get((number / SHELF) as usize)?;
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;

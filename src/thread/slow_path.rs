@@ -47,6 +47,8 @@ impl Entered {
 
     #[inline]
     fn new(no_alloc: bool) -> Entered {
+        // Before the registration, so that an allocator which charges inside it finds itself
+        // nested.
         let depth = Deeper::enter(no_alloc);
         let mut block = with_local(block_of);
         // Registration is for the outermost slow path alone: it may allocate, and an allocator that
