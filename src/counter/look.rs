@@ -64,8 +64,8 @@ pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     }
 }
 
-/// Tells the policies that more was uncharged than charged at a level. The caller keeps it, and is in
-/// a slow path; it may hold the tree's lock, and may be in transit.
+/// Tells the policies that more was uncharged than charged at a level. The caller keeps it, and is
+/// in a slow path; it may hold the tree's lock, and may be in transit.
 #[cold]
 pub(crate) fn tell_underflow(level: &Counter) {
     if is_no_alloc() {

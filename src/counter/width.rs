@@ -1,9 +1,9 @@
-//! The width of a stock: by how much its batch is larger than the tree's, for charges that are larger
-//! than that. `width.md` has the reasons, and the bounds.
+//! The width of a stock: by how much its batch is larger than the tree's, for charges that are
+//! larger than that. `width.md` has the reasons, and the bounds.
 //!
 //! Only the holder of the tree's lock sets it, before the stock counts as open. So it changes as a
-//! batch does: a close, with its barrier, then the new width. No protocol knows of it beyond that: a
-//! charge reads the capacity.
+//! batch does: a close, with its barrier, then the new width. No protocol knows of it beyond that:
+//! a charge reads the capacity.
 
 use crate::counter::config::BATCH_MAX;
 use crate::counter::marks;
@@ -14,8 +14,8 @@ use crate::sync::Ordering;
 /// A batch is doubled so many times at most: 4 MiB, where it is 256 KiB.
 const WIDEST: u8 = 4;
 
-/// Where a stock gets wider, all credit that may lie below a level is at most so small a part of the
-/// level's room; at the root, that of wide stocks.
+/// Where a stock gets wider, all credit that may lie below a level is at most so small a part of
+/// the level's room; at the root, that of wide stocks.
 const ROOM_SHARE: u64 = 32;
 
 /// Part of the budget of a root that wide stocks may have: the rest is for the first batches of all
@@ -116,8 +116,8 @@ fn spare_room(counter: &Counter) -> u64 {
     all.min().unwrap_or(0)
 }
 
-/// There are wide stocks, and the credit that may lie below a level is much of the room that a lower
-/// max leaves.
+/// There are wide stocks, and the credit that may lie below a level is much of the room that a
+/// lower max leaves.
 pub(crate) fn is_too_wide(level: &Counter, max: u64) -> bool {
     level.tree().wide_bound.load(Ordering::Relaxed) > 0
         && level.bound() > level.room(max) / TOO_WIDE_SHARE

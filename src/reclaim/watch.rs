@@ -1,9 +1,9 @@
 //! Debug builds watch the calls of reclaimers, and say which one has not returned for a second.
 //!
-//! A charge calls reclaimers on its own thread. Where the caller holds the lock of its cache, and the
-//! reclaimer takes it, the thread waits for itself: the program stands still, with nothing said. So a
-//! thread of the crate looks at the calls that are under way. It starts with the first of them, and
-//! ends a second after the last. In other builds, and in models, nothing is watched.
+//! A charge calls reclaimers on its own thread. Where the caller holds the lock of its cache, and
+//! the reclaimer takes it, the thread waits for itself: the program stands still, with nothing
+//! said. So a thread of the crate looks at the calls that are under way. It starts with the first
+//! of them, and ends a second after the last. In other builds, and in models, nothing is watched.
 //!
 //! The list names groups without a handle, so a call that hangs keeps no group but those that its
 //! charge keeps.
