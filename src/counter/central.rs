@@ -21,25 +21,31 @@ use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// One of so many parts of the budget may lie in one central stock.
+/// A central stock may have this part of the root's budget at most: the stocks of threads, and the
+/// central stocks of other groups, live on the same budget.
 const SHARE_OF_BUDGET: u64 = 4;
 
-/// Stocks that a visit for idle credit looks at while it holds the tree's lock once.
+/// Stocks that a visit for idle credit looks at before it lets other threads have the tree's lock.
 const VISITED_MAX: usize = 4_096;
 
-/// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges
-/// them. The caller keeps the counter by a handle.
+/// Keeps `n` charged units in the central stock, as credit for the next charge. False: they stay
+/// charged, and the caller uncharges them. The caller keeps the counter by a handle.
 #[inline]
 pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
+    // An open stock with room takes the units by one exchange. A stock that is closed may be opened
+    // for them, but not at each put (see `is_due`). An open one without room is not due: then the
+    // units go up the tree.
     let kept = !has_to_walk(counter)
         && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
+    // The audit counts live units, and from here on these are credit.
     if kept && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_sub(n, Ordering::Relaxed);
     }
     kept
 }
 
-/// Charge `n` from the central stock. The caller keeps the counter by a handle.
+/// Charges `n` from the central stock: usage of all levels stays as it is. The caller keeps the
+/// counter by a handle.
 #[inline]
 pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // Mutation: central-credit-is-taken-above-high
@@ -51,8 +57,8 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     taken
 }
 
-/// Each charge is to walk, or more was uncharged than charged here, so that there may be no usage
-/// behind the credit.
+/// True if the central stock is out of use for now: each charge is to walk, or more was uncharged
+/// than charged here, so that there may be no usage behind the credit.
 #[inline]
 fn has_to_walk(counter: &Counter) -> bool {
     let is_poisoned = counter.poisoned.load(Ordering::Relaxed);
@@ -62,14 +68,16 @@ fn has_to_walk(counter: &Counter) -> bool {
     is_poisoned || is_to_walk(counter)
 }
 
-/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for
-/// reclaim.
+/// True if usage of a level is above a limit, so that a charge is to walk: only the walk delays it,
+/// or asks for reclaim.
 #[inline]
 pub(crate) fn is_to_walk(counter: &Counter) -> bool {
     // E43: a charge above a limit has counted and set its mark when it returns.
     let is_above =
         |level: &Counter| exceeded_mark::is_marked(level) && exceeded_mark::is_exceeded(level);
-    // A group that covers takes no credit for charges.
+    // A group that covers takes no credit for charges. In any other, one load answers while no
+    // group of the tree is above a limit. Where one is, the levels of the path are compared with
+    // their limits: a mark stays for a while after usage has fallen.
     counter.cover().is_some()
         || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
 }
@@ -77,18 +85,23 @@ pub(crate) fn is_to_walk(counter: &Counter) -> bool {
 #[cold]
 #[inline(never)]
 fn close_poisoned(counter: &Counter) {
+    // A look without the lock: mostly the stock has been closed for this before.
     if counter.is_open_central() {
         let path = SlowPath::enter();
+        // A nested slow path may not take the tree's lock. It leaves the stock to the next thread
+        // that comes here.
         if path.outermost().is_some() {
             close_at_once(counter);
         }
     }
 }
 
-/// The counter's central stock, made where there is none.
+/// Returns the counter's central stock, and makes it where there is none. It is never freed: an
+/// object of the pool keeps it for its next groups.
 pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
     let path = SlowPath::enter();
     let _stocks = counter.tree().lock(&path);
+    // Under the lock, so that two threads do not make two.
     if let Some(made) = counter.central() {
         return made;
     }
@@ -99,21 +112,25 @@ pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
 
 // === Under the tree's lock ===
 
-/// A charge waits at a level of the path, or the level only counts what it would have refused: each
-/// charge is to walk. The mark *tight* forbids nothing here: it stays where a limit never has room
-/// for the stocks of threads.
+/// True while no central stock may open here: a charge waits at a level of the path, or the level
+/// only counts what it would have refused, so each charge is to walk. The mark *tight* forbids
+/// nothing here: it stays where a limit never has room for the stocks of threads.
 fn is_forbidden(counter: &Counter) -> bool {
     counter
         .path_to_root()
         .any(|level| level.limits.watched.is_for(WAITING | OBSERVED))
 }
 
-/// Open the stock, if nothing forbids it. Not while another thread has the tree's lock.
+/// Opens the stock for a put, if nothing forbids it. It does not wait for the tree's lock: where
+/// another thread has it, the put goes up the tree.
 #[cold]
 #[inline(never)]
 fn open(counter: &Counter, stock: &CentralWord) -> bool {
+    // Looks that need no lock come first. Each is repeated once the stock is counted, for none of
+    // them holds until then.
     let opens =
         !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
+    // Whatever forbade it is likely to last, so the next puts walk without a try.
     if !opens {
         stock.wait();
     }
@@ -127,14 +144,17 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     let Some(mut stocks) = path.outermost().and_then(|_| tree.try_lock()) else {
         return false;
     };
+    // Another thread has opened it since this one looked.
     if counter.is_open_central() {
         return true;
     }
     let most = counter
         .batch()
         .min(stocks::budget(stocks::root(counter)) / SHARE_OF_BUDGET);
+    // The word has half of its bits for credit, and half for room.
     let most = u32::try_from(most).unwrap_or(u32::MAX);
-    // Without memory the counter goes without.
+    // Without memory the counter goes without. The list is asked before the budget, of which a
+    // failure would have to give a part back.
     if most == 0 || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into())
     {
         return false;
@@ -151,7 +171,9 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
         // Mutation: e10-a-central-stock-is-not-counted
         level.limits.open.add_one();
     }
-    // E4, E35: as in `Tree::open`.
+    // E4, E35: as in `Tree::open`. The stock is counted, and only now comes the look for what
+    // forbids it. A thread that has forbidden it before this look is found here; one that does so
+    // later finds the stock counted, and closes it under the lock.
     fence_after_exchange();
     let is_above = counter.path_to_root().any(|level| level.forced() > 0);
     // Mutation: central-opens-while-a-charge-waits
@@ -165,8 +187,8 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     true
 }
 
-/// Uncount a stock that has no credit any more. This is the last access to the counter: from here
-/// on a thread may release it.
+/// Uncounts a stock that has no credit any more. It is the last access to the counter: once
+/// `central_opened` is 0, a thread may release it.
 fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
@@ -181,6 +203,8 @@ fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     else {
         return;
     };
+    // The last stock of the list moves into the place that is free now, and has to know its new
+    // place.
     stocks.central.swap_remove(at as usize);
     // Mutation: one-of-two-central-stocks-loses-its-place
     if let Some(moved) = stocks.central.get(at as usize) {
@@ -191,34 +215,43 @@ fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     counter.central_opened.store(0, Ordering::Release);
 }
 
-/// Close one stock and uncharge its credit. Returns the units.
+/// Closes one stock and uncharges its credit, for a charge that lacks it: the next few puts do not
+/// open it again. Returns the units.
 pub(crate) fn close_own(stocks: &mut Stocks, counter: &Counter) -> u64 {
     shut(stocks, counter, CentralWord::wait)
 }
 
-/// Close one stock whose credit no charge lacks: the next put may open it.
+/// Closes one stock whose credit no charge lacks: the next put may open it again.
 fn rest(stocks: &mut Stocks, counter: &Counter) -> u64 {
     shut(stocks, counter, CentralWord::end_wait)
 }
 
+/// Closes a stock, uncharges what it held, and uncounts it last. `note` says whether puts open it
+/// again at once.
 fn shut(stocks: &mut Stocks, counter: &Counter, note: fn(&CentralWord)) -> u64 {
     let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else {
         return 0;
     };
     note(stock);
+    // From this exchange on no thread takes or puts. No barrier and no wait: a thread that was
+    // about to do so finds its exchange refused, and walks.
     let (credit, most) = stock.shut();
+    // The credit goes back while the stock still counts as open. The other way round, a refusal
+    // above could find no stock open, and be for good beside this credit.
     // Mutation: e10-a-central-stock-is-uncounted-before-its-credit-is-back
     let units = counter.uncharge_drained(credit);
     uncount(stocks, counter, most);
     units
 }
 
-/// Close the stock of `top`, and those below it. Returns the units.
+/// Closes the stock of `top` and those below it, for a charge that lacks their credit. Returns the
+/// units.
 pub(crate) fn close_below(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, close_own)
 }
 
-/// The same, where no charge lacks the credit: the next put may open the stocks.
+/// Does what [`close_below`] does where no charge lacks the credit: the next put may open the
+/// stocks again.
 pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, rest)
 }
@@ -244,8 +277,8 @@ fn for_each_below(
     units
 }
 
-/// Close the stocks below `top`, for a charge that may not wait: not while another thread has the
-/// lock. Whether that has brought anything.
+/// Closes the stocks below `top` for a charge that may not wait, so not while another thread has
+/// the lock. Returns whether that has brought any credit back.
 pub(crate) fn close_at_once(top: &Counter) -> bool {
     let tree = top.tree();
     // Relaxed: a first look.
@@ -258,12 +291,13 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
     close_below(&mut stocks, top) > 0
 }
 
-/// Close the stocks that have not changed for two visits: others may lack their credit, and their
+/// Closes the stocks that have not changed for two visits: others may lack their credit, and their
 /// part of the budget. Returns the units of credit.
 pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
     let mut left = usize::MAX;
     let mut released = 0;
     while left > 0 {
+        // The lock is given up after each part, so that a visit of many stocks holds up no refusal.
         let mut stocks = tree.lock(path);
         // From the last one down, as in `for_each_below`; those that open meanwhile are new.
         left = left.min(stocks.central.len());

@@ -6,7 +6,7 @@
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, CachePadded, Ordering, PUTS_WHILE_CLOSED};
 
-/// Visits for idle credit that a stock stands still for before it closes.
+/// A stock closes once it has not changed for so many visits of idle credit.
 const VISITS_MAX: u32 = 2;
 
 /// Lies on lines of its own: two threads write it all the time.
@@ -15,7 +15,7 @@ pub(crate) struct CentralWord(CachePadded<Words>);
 struct Words {
     /// Credit in the low half, room for more in the high half. Closed: neither.
     units: AtomicU64,
-    /// Puts that go up the tree before it opens.
+    /// Puts that are still to go up the tree before one may open the stock.
     wait: StatU32,
     /// Visits for idle credit since it changed.
     visits: StatU32,
@@ -44,6 +44,8 @@ impl Units {
     fn take(self, n: u32) -> Option<Units> {
         Some(Units {
             credit: self.credit.checked_sub(n)?,
+            // Together they stay the bound of this opening, which fits into a half: no sum
+            // overflows.
             room: self.room + n,
         })
     }
@@ -59,7 +61,7 @@ impl Units {
 /// Central stocks of the process: each belongs to an object of the pool, and stays with it.
 static MADE: StatU64 = StatU64::new(0);
 
-/// Bytes of all central stocks.
+/// The memory that all central stocks take, in bytes.
 pub(crate) fn bytes() -> u64 {
     MADE.load(Ordering::Relaxed) * size_of::<CentralWord>() as u64
 }
@@ -82,7 +84,7 @@ impl CentralWord {
             .into()
     }
 
-    /// Take `n` units of credit, which are charged from then on. False: there are fewer.
+    /// Takes `n` units of credit, which are live charge from then on. False: there are fewer.
     #[inline]
     pub(super) fn take(&self, n: u64) -> bool {
         self.change(n, Units::take)
@@ -95,8 +97,12 @@ impl CentralWord {
         self.change(n, Units::put)
     }
 
+    /// Exchanges the word for what `to` makes of it. False, and nothing is written, where `to`
+    /// refuses.
     #[inline]
     fn change(&self, n: u64, to: impl Fn(Units, u32) -> Option<Units>) -> bool {
+        // More than a half can count never fits, and a put of nothing must not look like use to the
+        // visits of idle credit.
         let Some(n) = u32::try_from(n).ok().filter(|&n| n > 0) else {
             return false;
         };
@@ -109,14 +115,15 @@ impl CentralWord {
             .units
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, to)
             .is_ok();
+        // The stock is in use: the visits begin to count anew.
         if changed {
             self.0.visits.store(0, Ordering::Relaxed);
         }
         changed
     }
 
-    /// Close it. Returns its credit, which the caller uncharges, and the most that it could have
-    /// had.
+    /// Closes the stock. Returns its credit, which the caller uncharges, and the bound that it was
+    /// opened with: credit and room together, so that no other word has to keep it.
     pub(super) fn shut(&self) -> (u64, u64) {
         // AcqRel (E53): pairs with `change`.
         // Mutation: e53-closed-credit-is-taken
@@ -126,7 +133,8 @@ impl CentralWord {
         (credit.into(), u64::from(credit) + u64::from(room))
     }
 
-    /// Let threads put up to `most` units. The caller has counted the stock as open.
+    /// Lets threads put up to `most` units. The caller has counted the stock as open, and holds the
+    /// tree's lock: nobody else writes a word without credit and room, so a store will do.
     pub(super) fn open(&self, most: u32) {
         self.0.visits.store(0, Ordering::Relaxed);
         // Release (E10): after the count; pairs with `change`.
@@ -140,20 +148,22 @@ impl CentralWord {
         );
     }
 
-    /// True if a thread that found no room for `n` may open it: where it is closed, and not at each
-    /// put.
+    /// True if a thread whose put found no room may open the stock: where it is closed, and once
+    /// enough puts have walked since it closed. Otherwise a stock near a limit would open and close
+    /// all the time.
     pub(super) fn is_due(&self, n: u64) -> bool {
         let is_amount = (1..=u64::from(u32::MAX)).contains(&n);
         // No edge: where it has opened or closed meanwhile, the thread finds that under the lock.
         if !is_amount || self.0.units.load(Ordering::Relaxed) != Units::NONE.word() {
             return false;
         }
+        // Two threads may count their puts as one. Nothing rests on the number.
         let wait = self.0.wait.load(Ordering::Relaxed);
         self.0.wait.store(wait.saturating_sub(1), Ordering::Relaxed);
         wait == 0
     }
 
-    /// Some puts go up the tree from here on.
+    /// From here on some puts go up the tree before one may open the stock.
     pub(super) fn wait(&self) {
         self.0.wait.store(PUTS_WHILE_CLOSED, Ordering::Relaxed);
     }
@@ -163,7 +173,8 @@ impl CentralWord {
         self.0.wait.store(0, Ordering::Relaxed);
     }
 
-    /// Count a visit for idle credit. Whether it has not changed for two visits.
+    /// Counts a visit of idle credit. Returns whether the stock has not changed for two visits
+    /// before it.
     pub(super) fn is_idle(&self) -> bool {
         self.0.visits.fetch_add(1, Ordering::Relaxed) >= VISITS_MAX
     }

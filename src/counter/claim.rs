@@ -11,7 +11,7 @@ use crate::counter::raw;
 use crate::sync::{Ordering, fence_after_exchange, pause_point};
 use crate::thread::slow_path;
 
-/// Queue the release of an object, given by its first counter, if the caller's step was the last.
+/// Queues the release of an object, given by its first counter, if the caller's step was the last.
 /// Called in a slow path, after that step and a fence; the caller read `of` before the step.
 #[inline]
 pub(crate) fn try_release_last(first: &'static Object, of: Generation) {
@@ -21,11 +21,16 @@ pub(crate) fn try_release_last(first: &'static Object, of: Generation) {
     }
 }
 
+/// Claims the object, and finds out whether anything is left of it. Each turn ends in one of three
+/// ways: another thread has the object, this thread releases it, or this thread gives the claim
+/// back.
 #[cold]
 #[allow(unsafe_code)]
 fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
     let state = first.state();
     let mut unreferenced = Some(word);
+    // The claim fails where the word has changed since it was read. Then another thread has taken a
+    // step of its own, and looks after the object at the end of that.
     while let Some(word) = unreferenced.filter(|&word| state.claim(word)) {
         pause_point("claimed");
         // No other thread releases the object now: the list of its counters is there.
@@ -36,10 +41,15 @@ fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
         // Mutation: e15-guards-hidden-by-uncharges
         // SAFETY: this thread has claimed the object, so the incarnation goes on.
         let hides_guards = used.is_none() && raw::hides_guards(unsafe { first.kept() });
+        // Bytes that came back without a guard may hide what guards hold: usage is zero, and
+        // uncharges are still to come. The object is never used again.
         // Mutation: e15-claim-stays-where-the-object-is-not-kept
         if hides_guards && state.keep_claimed(word) {
             return;
         }
+        // The exchange succeeds only where no handle has come since the claim. Then nobody can
+        // bring usage back, and the object is this thread's. It is released at the end of the slow
+        // path, where the thread holds no lock.
         if used.is_none() && !hides_guards && state.end_claimed(word) {
             // Relaxed: from here on the object belongs to this thread.
             let after = slow_path::exchange_release_queue(ptr::from_ref(first).cast());
@@ -49,9 +59,14 @@ fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
                 .store(after.cast_mut().cast(), Ordering::Relaxed);
             return;
         }
+        // Something is left, or a handle has come and gone. A thread whose last step fell into the
+        // claim has left the object to this thread, so after the claim is given back this one looks
+        // again.
         state.unclaim();
         // Mutation: e15-state-and-usage-unordered
         fence_after_exchange();
+        // What was found is still there. So the step that takes it away is still to come, and its
+        // thread looks itself.
         // Mutation: e15-state-and-usage-unordered
         // Mutation: e15-claim-given-back-without-a-look
         if used.is_some_and(|counter| !usage_is_zero(counter)) {

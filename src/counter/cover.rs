@@ -28,7 +28,7 @@ fn covering(counter: &Counter) -> impl Iterator<Item = &Counter> {
     })
 }
 
-/// Those below `end`.
+/// The covering levels of a counter's path that lie below `end`; all of them without one.
 fn covering_below<'a>(
     counter: &'a Counter,
     end: Option<&'a Counter>,
@@ -36,9 +36,12 @@ fn covering_below<'a>(
     covering(counter).take_while(move |&level| end.is_none_or(|end| !ptr::eq(level, end)))
 }
 
-/// Bytes by which `n` reserved bytes of a counter raise usage of a level of its path.
+/// Returns by how much usage of a level of the path rises if `n` bytes are reserved in `counter`. A
+/// hint: spare may move until then.
 pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
     let mut covers = covering(counter);
+    // A covering level has spare of its own. Any level above the top rises with the top, which
+    // charges them. Where nothing covers, all `n` go up.
     let at = covers
         .find(|covering| ptr::eq(*covering, level))
         .or_else(|| top(counter));
@@ -46,7 +49,8 @@ pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
         .map_or(n, |cover| Side::Reserved.come(cover.spare(), n).1)
 }
 
-/// The part of the `credit` below a counter that is in its usage.
+/// Returns the part of the `credit` below a counter that is in its usage. In a group that covers,
+/// reserved bytes pay for credit as for any allocated bytes; only what is unpaid has raised usage.
 pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
     counter
         .cover()
@@ -55,9 +59,9 @@ pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
 
 // === Bytes that come ===
 
-/// Takes `n` bytes at each covering level below `end`. `charge` charges a level, and all above it
-/// up to the given one: by exactly so much, or not at all. Returns what the highest of these levels
-/// has risen by.
+/// Reserves or allocates `n` bytes at each covering level below `end`, or at none. `charge` charges
+/// a level, and all above it up to the given one: by exactly so much, or not at all. Returns what
+/// the highest of these levels has risen by.
 pub(crate) fn come<'a, E>(
     counter: &'a Counter,
     n: u64,
@@ -69,6 +73,8 @@ pub(crate) fn come<'a, E>(
     let mut is_charged = false;
     for level in covering_below(counter, end) {
         let Some(cover) = level.cover() else { continue };
+        // Below the top the level is charged alone, for the level above has spare of its own to
+        // ask. The top charges all that is above it.
         let above = level.cover_above().or(end);
         let mut charged = 0;
         let come = cover.come(n, side, |more| {
@@ -76,6 +82,9 @@ pub(crate) fn come<'a, E>(
             charged += more;
             Ok(())
         });
+        // Spare may have moved between the charge and its exchange, so that the larger sum has
+        // risen by less than was charged. Where a further charge was refused, all that this level
+        // has been charged is in vain.
         let (over, refused) = match come {
             Ok(risen) => {
                 rise = risen;
@@ -88,6 +97,8 @@ pub(crate) fn come<'a, E>(
         if let Some(refused) = refused {
             // Mutation: cover-keeps-what-was-refused-above
             go_below(counter, n, side, Some(level));
+            // For a moment these bytes have paid for objects that others allocated. These are
+            // unpaid again, so a charge in line needs less room, and usage has not fallen by it.
             if side == Side::Reserved {
                 serve_waiters(counter);
             }
@@ -97,6 +108,7 @@ pub(crate) fn come<'a, E>(
     }
     match side {
         Side::Reserved => {
+            // Counted only now that no level can refuse any more, so there is nothing to take back.
             let covers = covering_below(counter, end).filter_map(Counter::cover);
             covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
         }
@@ -109,7 +121,8 @@ pub(crate) fn come<'a, E>(
     Ok(rise)
 }
 
-/// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
+/// Charges `n` at all levels of a counter. A level that covers rises by what its larger sum rises
+/// by, and mostly that is less.
 #[inline]
 pub(crate) fn walk(
     counter: &Counter,
@@ -145,7 +158,8 @@ fn walk_covering(
     Ok(all)
 }
 
-/// Notes for a round of reclaim what the top has been charged.
+/// Notes for a round of reclaim what the top has been charged: once for all levels, so that no byte
+/// counts twice.
 pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
         bookkeeping::note_charged(level, n);
@@ -154,8 +168,8 @@ pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
 
 // === Bytes that go ===
 
-/// Bytes by which the level below a common one would fall if so many went: a hint where other
-/// threads charge.
+/// Returns by how much the highest covering level would fall if `n` reserved bytes went: a hint
+/// where other threads charge. Where no level covers, each falls by `n`.
 pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     match top(counter).and_then(Counter::cover) {
         Some(top) => above_zero(top.spare()).min(n),
@@ -163,7 +177,8 @@ pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     }
 }
 
-/// More is unpaid than before: a charge in line needs less room, though usage has not fallen.
+/// Serves the lines of all levels of a path where more is unpaid than before: a charge in line
+/// needs less room then, though usage has not fallen, so no look has told it.
 pub(super) fn serve_waiters(counter: &Counter) {
     fence_after_exchange();
     let waited_at = counter
@@ -181,11 +196,13 @@ pub(super) fn take_reserved(
 ) -> (u64, Option<Handle>) {
     let n = n.min(USAGE_MAX);
     let mut covers = covering_below(counter, end).filter_map(Counter::cover);
+    // A counter that does not cover counts no reserved bytes.
     let Some(own) = covers.next() else {
         return (n, None);
     };
+    // The own level decides how many there are, and the levels above follow it.
     let taken = own.take_reserved(n);
-    // Bytes that are reserved in a group are reserved in its parents.
+    // What is reserved in a group is reserved in its parents, too, so these need no check.
     covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
     // Mutation: e15-a-reserve-is-missed-without-a-handle
     let kept = (taken < n).then(|| Handle::pin(counter.first()));

@@ -14,6 +14,7 @@ use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
 
+/// What an incarnation begins with.
 pub(crate) struct Init {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<CounterRef>,
@@ -63,11 +64,12 @@ pub(crate) fn bare_root(config: &CounterConfig) -> Handle {
     join(&tree, Init::root(&tree, config))
 }
 
-/// A counter below `parent`, with the batch of `parent`.
+/// A new counter below `parent`, with the batch of `parent`.
 pub(crate) fn child(parent: &Counter) -> Handle {
     join(parent.tree(), Init::below(parent))
 }
 
+/// Makes a bare counter and links it without a name: nobody looks it up.
 fn join(tree: &Tree, init: Init) -> Handle {
     let counter = make::take(tree).unwrap_or_else(|refused| refused.abort());
     start(tree, counter, init);
@@ -80,7 +82,7 @@ fn join(tree: &Tree, init: Init) -> Handle {
     counter
 }
 
-/// Begin an incarnation; only the caller sees the counter yet.
+/// Begins an incarnation. Only the caller sees the counter yet.
 pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
     let fenced = tree.barrier.fenced;
     let incarnation = Incarnation {
@@ -91,6 +93,8 @@ pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
         cover: Cover::default(),
         slow_only: fenced || tree.config.audit,
         fenced,
+        // The largest value says that the budget is a part of max, so no configured one may be as
+        // large.
         budget: init
             .budget
             .map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
@@ -98,9 +102,11 @@ pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
     counter.begin(incarnation, init.batch, init.max);
 }
 
-/// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle
+/// Completes a counter that was linked, as its parent's `first` child or not. The creator's handle
 /// keeps it, even if another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
+    // Stocks that adapt open by themselves, and only the first child concerns the stock of the
+    // parent: most creations need no lock of the tree.
     if !first && tree.config.adaptive {
         return;
     }

@@ -7,9 +7,10 @@ use crate::counter::spare_word::Side;
 use crate::sync::Ordering;
 
 impl Counter {
-    /// Uncharge `n` at all levels. False: a level had less. In a group that covers, the units are
-    /// credit, or an allocator's. Afterwards the counter may be gone.
+    /// Uncharges `n` at all levels. False: a level had less. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
+        // Charges of a group that covers take no credit, so these units are an allocator's: they go
+        // as allocated bytes do, and usage falls by what spare says.
         if self.cover().is_some() {
             cover::go_below(self, n, Side::Allocated, None);
             return true;
@@ -17,13 +18,14 @@ impl Counter {
         self.uncharge(n, None) == n
     }
 
-    /// Uncharge credit that came out of slots, and return how much.
+    /// Uncharges the credit that settled claims have taken out of slots, and returns how much.
     pub(crate) fn uncharge_settled(&self) -> u64 {
         self.uncharge_drained(self.usage.settled.swap(0, Ordering::Relaxed))
     }
 
-    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter
-    /// holds beyond its usage was never charged.
+    /// Uncharges credit that a drain has taken out, and returns how much. A poisoned counter, of
+    /// which more was uncharged than charged, may hold credit beyond its usage. That was never
+    /// charged: it is discarded and counted.
     pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
         if units == 0 {
             return 0;

@@ -14,7 +14,7 @@ use crate::sync::model_failed;
 pub(crate) struct Handle(&'static Object);
 
 impl Handle {
-    /// A new handle.
+    /// Takes a new handle of a counter that the caller keeps meanwhile.
     pub(crate) fn pin(counter: &Counter) -> Handle {
         counter.first().state().pin();
         Handle(counter.object())
@@ -26,7 +26,7 @@ impl Handle {
         Handle(object)
     }
 
-    /// Give the value up, and keep the count: another value adopts it.
+    /// Gives the value up and keeps the count, which another value adopts.
     pub(crate) fn into_raw(self) -> &'static Object {
         let object = self.0;
         mem::forget(self);
@@ -34,7 +34,8 @@ impl Handle {
     }
 }
 
-/// A counter that may be gone: its object, and the incarnation that was meant.
+/// A counter that may be gone: its object, which is never freed, and the incarnation that was
+/// meant.
 #[derive(Clone, Copy)]
 pub(crate) struct WeakCounter {
     pub(crate) object: &'static Object,
@@ -50,12 +51,14 @@ impl WeakCounter {
         }
     }
 
-    /// True if the incarnation goes on, by the state that the thread reads now.
+    /// True if the incarnation goes on as the thread reads the state now. It may end right after
+    /// that, so only [`try_pin`](Self::try_pin) lets the caller use the counter.
     pub(crate) fn is_there(self) -> bool {
         self.object.first().state().generation() == self.of
     }
 
-    /// A new handle, if the group is still in that incarnation.
+    /// Takes a new handle, if the group is still in that incarnation. `None`: the group is gone,
+    /// and its object may be another one.
     pub(crate) fn try_pin(self) -> Option<Handle> {
         self.object
             .first()
@@ -89,6 +92,7 @@ impl Drop for Handle {
         // A model that has failed unwinds, and no code of this crate may run any more.
         if !model_failed() {
             let first = self.0.first();
+            // Mostly there are other handles, or the group is online: then the exchange is all.
             if let Some(of) = first.state().unpin() {
                 release_slow(first, of);
             }
@@ -96,7 +100,8 @@ impl Drop for Handle {
     }
 }
 
-/// The handle may have been the last.
+/// Releases the group, if the handle was the last that kept it. In a slow path of its own: the
+/// release follows at its end, where the thread holds no lock.
 #[cold]
 fn release_slow(first: &'static Object, of: Generation) {
     let _path = SlowPath::enter();

@@ -39,17 +39,18 @@ struct IdleSlot<'a> {
     filled: Option<u64>,
 }
 
-/// Give back the credit of slots that have not moved for two visits, and that of ended threads. It
+/// Gives back the credit of slots that have not moved for two visits, and that of ended threads. It
 /// waits while another thread visits. Returns the units of memory given back.
 pub(crate) fn release(tree: &Tree) -> u64 {
     let path = SlowPath::enter();
+    // A visit takes locks and waits, which a nested slow path may not.
     if path.outermost().is_none() {
         return 0;
     }
     visit(tree, &path, tree.idle_visits.seen.lock())
 }
 
-/// [`release`], unless another thread does that at the moment.
+/// Does what [`release`] does, unless another thread is about it: that one visits the same slots.
 pub(crate) fn release_periodic(tree: &Tree) {
     let path = SlowPath::enter();
     if let Some(seen) = tree.idle_visits.seen.try_lock() {
@@ -57,7 +58,9 @@ pub(crate) fn release_periodic(tree: &Tree) {
     }
 }
 
-/// Without the tree's lock: an owner may move credit meanwhile, or end.
+/// Visits all slots of the tree, and gives back what is idle. The search holds no lock of the tree,
+/// for it is long: an owner may move credit meanwhile, or end. So what it finds is looked at again
+/// under the lock.
 fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
     let mut due = Vec::new();
     let mut released = 0;
@@ -69,6 +72,8 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
             if slot.available() == 0 {
                 continue;
             }
+            // The blocks are those of the process. A slot of another tree's counter is left to the
+            // visits of that tree.
             let header = tree
                 .registry
                 .header(index)
@@ -76,6 +81,8 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
             let Some(header) = header else { continue };
             let stood = seen.has_stood(block.number(), index, filled);
             let ended = block.has_ended();
+            // An ended thread has nobody who would move the slot. Without memory for the list the
+            // slot waits for the next visit.
             if (stood || ended) && due.try_reserve(1).is_ok() {
                 let filled = (!ended).then_some(filled);
                 let pace = block.slots.pace(index);
@@ -86,11 +93,14 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
                     filled,
                 });
             }
+            // Others get the tree's lock in between.
             if due.len() == CLAIMS_MAX {
                 released += take_out(tree, path, due.drain(..));
             }
         }
     }
+    // What needs no claim comes last: central stocks, wide ones without credit, and blocks of ended
+    // threads that are empty by now.
     released += take_out(tree, path, due.drain(..)) + central::visit(tree, path);
     close_wide(tree, path);
     tree.sweep();
@@ -118,9 +128,13 @@ fn take_out<'a>(
         filled,
     } in due
     {
+        // The owner has moved credit since: it is awake, and keeps it.
         if filled.is_some_and(|filled| filled != slot.filled()) {
             continue;
         }
+        // Without the lock the object may have been released, and be a counter of another tree by
+        // now. In this tree's list it is one of this tree; a stock that waits for a close keeps its
+        // credit for that.
         if let Some(stock) = stocks.open_behind(header) {
             // Without memory for the claim the slot waits for the next visit.
             // Mutation: e8-ended-thread-without-heavy
@@ -132,7 +146,8 @@ fn take_out<'a>(
     if stocks.claims.is_empty() {
         return 0;
     }
-    // heavy (E2): as in a drain.
+    // heavy (E2): as in a drain. Where it fails, an owner may have consumed what is claimed and not
+    // know of the claim: the claims go back, and the credit stays where it is.
     // Mutation: e2-visit-without-heavy
     // Mutation: visit-unlocks-before-it-uncharges
     if tree.barrier.heavy().is_err() {
@@ -144,15 +159,17 @@ fn take_out<'a>(
     uncharge_claims(tree, &mut stocks)
 }
 
-/// Close the wide stocks that nothing has asked for since the last visit, and in which no thread has
-/// credit: what they have reserved is for others. They open again with the tree's batch.
+/// Closes the wide stocks that nothing has asked for since the last visit, and in which no thread
+/// has credit: what they have reserved is for others. They open again with the tree's batch.
 fn close_wide(tree: &Tree, path: &SlowPath) {
     if tree.wide_bound.load(Ordering::Relaxed) == 0 {
         return;
     }
     let mut stocks = tree.lock(path);
+    // Collected first: each close takes its stock out of the list.
     let mut idle = Counters::new();
     for &stock in &stocks.opened {
+        // The mark goes with each visit, and each large charge that misses sets it again.
         let is_wide = stock.width.load(Ordering::Relaxed) > 0 && !stock.is_queued();
         let was_asked = is_wide && stock.asked_wide.swap(false, Ordering::Relaxed);
         if is_wide && !was_asked && tree.credit(&stock) == 0 && idle.try_reserve(1).is_ok() {
@@ -189,8 +206,8 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     memory
 }
 
-/// Give back the credit in this thread's own slots. No barrier and no lock: the thread is the
-/// owner. Returns the units of memory given back.
+/// Gives back the credit in this thread's own slots, before it sleeps. No barrier and no lock of
+/// the tree: the thread is the owner. Returns the units of memory given back.
 #[allow(unsafe_code)]
 pub(crate) fn release_own(tree: &Tree) -> u64 {
     // A thread that has never charged needs no block for this.

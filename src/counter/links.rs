@@ -31,6 +31,8 @@ use crate::sync::{Ordering, SHARDS};
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
 
+/// Stores a link, as a pointer to the object. The caller has locked the shard, which orders it; so
+/// Relaxed will do here and in `get`.
 fn set(link: &StatPtr<Object>, counter: Option<&Counter>) {
     let object = counter.map_or(std::ptr::null(), |counter| {
         std::ptr::from_ref(counter.object())
@@ -69,8 +71,8 @@ impl Links {
     }
 }
 
-/// Take the group out of its parent's count: the last step of leaving it. The parent may go offline
-/// then.
+/// Takes the group out of its parent's count. It is the last step of leaving it: from then on the
+/// parent may go offline.
 pub(crate) fn leave_parent(group: &Counter) {
     if let Some(parent) = group.parent() {
         parent.child_count().remove();
@@ -90,14 +92,15 @@ pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
 }
 
 impl Hierarchy {
-    /// Also prefetches the place of the name, which is in no cache where there are many groups.
+    /// Returns the hash of a name below its parent, and prefetches the place of the name: where
+    /// there are many groups it is in no cache.
     pub(crate) fn hash_name(&self, parent: &Counter, name: impl std::hash::Hash) -> Hash {
         let hash = self.hasher.hash_one((parent.number, name));
         self.hints[shard_of(hash)].fetch(hash);
         Hash(hash)
     }
 
-    /// Of the shard of a group, for [`Shard::reserve`].
+    /// The hint of the shard of a group, for [`Shard::reserve`].
     pub(crate) fn hint_of(&self, group: &Counter) -> &Hint {
         &self.hints[shard_of(group.links().hash())]
     }
@@ -124,12 +127,13 @@ impl Hierarchy {
         the_one: impl Fn(&Counter) -> bool,
     ) -> Option<Handle> {
         let shard = self.lock_shard(hash);
+        // While the shard is locked: right after that the group may go.
         // Mutation: a-found-child-is-not-kept
         shard.child(hash, the_one).map(Handle::pin)
     }
 
-    /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one
-    /// after the other.
+    /// Returns how many groups are online or dying, and the bytes of the tables. Takes the locks of
+    /// the shards one after the other, so the figures are of no single moment.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let sizes = self.places().map(|place| {
             let shard = place.lock();
@@ -141,7 +145,8 @@ impl Hierarchy {
         })
     }
 
-    /// No group is linked or unlinked for as long as the result lives.
+    /// Locks all shards, in their order: no group is linked or unlinked for as long as the result
+    /// lives.
     pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
         HierarchySnapshot(LockGuards::lock(self.places()))
     }
@@ -202,7 +207,8 @@ impl Shard {
         )
     }
 
-    /// Leave a cursor that names `at`. Returns the cursor's number.
+    /// Leaves a cursor that names `at`, where a listing of children goes on once the shard is
+    /// locked again. Returns the cursor's number.
     pub(in crate::counter) fn begin_cursor(&mut self, at: &Counter) -> u64 {
         let number = self
             .cursors
@@ -217,7 +223,8 @@ impl Shard {
         number
     }
 
-    /// Take a cursor out. Returns the child that it names by now, if one is left.
+    /// Takes a cursor out. Returns the child that it names by now, if one is left: `pull` has moved
+    /// it on where the child has gone.
     pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<CounterRef> {
         let at = self
             .cursors
@@ -226,7 +233,8 @@ impl Shard {
         self.cursors.swap_remove(at).at
     }
 
-    /// Reserve room for one more group; no step after this allocates.
+    /// Reserves room for one more group, so that a creation is refused for lack of memory before
+    /// anything is linked: no step after this allocates.
     pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
         self.names.reserve(hint)?;
         let parents = self
@@ -240,8 +248,9 @@ impl Shard {
         })
     }
 
-    /// Link a group into its parent's children, if the parent may have any; a root is only counted.
-    /// A search finds the group where it is `named`. Returns whether the group is the first child.
+    /// Links a group into its parent's children, if the parent may have any; a root is only
+    /// counted. A search finds the group where it is `named`. Returns whether the group is the
+    /// first child; `None`: the parent is barred.
     pub(crate) fn link(&mut self, group: &Counter, named: bool) -> Option<bool> {
         let mut first = false;
         if let Some(parent) = group.parent() {
@@ -259,6 +268,8 @@ impl Shard {
         Some(first)
     }
 
+    /// Puts a group in front of its siblings in this shard. The first one enters its parent into
+    /// the table.
     fn push(&mut self, group: &Counter, parent: &Counter) {
         let first = linked(group);
         let next = match self
@@ -272,6 +283,7 @@ impl Shard {
                     of: linked(parent),
                     first,
                 };
+                // The caller has reserved room, so this allocates nothing.
                 self.parents
                     .insert_unique(spread(parent.number), children, rehash);
                 None
@@ -280,11 +292,12 @@ impl Shard {
         link_before(group, next.as_deref());
     }
 
-    /// Unlink a group from its parent's children: its name is free. The parent counts it until
-    /// `leave_parent`.
+    /// Unlinks a group from its parent's children: its name is free. The parent counts it until
+    /// `leave_parent`, so it stays online meanwhile.
     fn pull(&mut self, group: &Counter) {
         let Some(parent) = group.parent() else { return };
         let parent = parent.first();
+        // A listing that has stopped at this group goes on with the next one.
         for cursor in self
             .cursors
             .iter_mut()
@@ -294,6 +307,7 @@ impl Shard {
             cursor.at = group.links().next().map(linked);
         }
         self.names.remove(group.links().hash(), group.number);
+        // The group was the front of its siblings: the parent's entry names the next one, or goes.
         if let Some(next) = unlink(group)
             && let Ok(mut children) = self
                 .parents
@@ -306,7 +320,7 @@ impl Shard {
         }
     }
 
-    /// Move a group from the children to the dying. Its parent still counts it.
+    /// Moves a group from the children to the dying. Its parent still counts it.
     pub(crate) fn leave(&mut self, group: &Counter) {
         self.pull(group);
         link_before(group, self.dying.replace(linked(group)).as_deref());
@@ -314,14 +328,14 @@ impl Shard {
         self.dead += 1;
     }
 
-    /// Unlink a group that ends without going offline.
+    /// Unlinks a group that ends without going offline, as a counter alone does.
     pub(crate) fn retire(&mut self, group: &Counter) {
         self.pull(group);
         leave_parent(group);
         self.online -= 1;
     }
 
-    /// Unlink one of the dying.
+    /// Unlinks one of the dying, which is released.
     pub(crate) fn release(&mut self, group: &Counter) {
         if let Some(next) = unlink(group) {
             self.dying = next.map(linked);
@@ -338,7 +352,8 @@ fn link_before(group: &Counter, next: Option<&Counter>) {
     }
 }
 
-/// Unlink from the list. Returns the new front of the list, where the group was the front.
+/// Unlinks a group from its list. Where it was the front, returns the new front, which the caller
+/// has to store.
 fn unlink(group: &Counter) -> Option<Option<&Counter>> {
     let Links { next, prev, .. } = group.links();
     let next = get(next);
@@ -379,6 +394,7 @@ impl HierarchySnapshot<'_> {
 
     /// The youngest child of `parent` in the shards from `from` on.
     fn first_child(&self, parent: &Counter, from: usize) -> Option<&Counter> {
+        // Most groups have no child: one load, and no look at each shard.
         if parent.child_count().get() == 0 {
             return None;
         }
@@ -390,12 +406,15 @@ impl HierarchySnapshot<'_> {
 
     fn next_sibling<'a>(&'a self, group: &'a Counter) -> Option<&'a Counter> {
         let parent = group.parent()?.first();
+        // The siblings of this shard first, then those of the shards behind it.
         get(&group.links().next)
             .or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
     fn after<'a>(&'a self, group: &'a Counter, top: &Counter) -> Option<&'a Counter> {
+        // Down to a child, else to the next sibling, else to that of the nearest ancestor that has
+        // one. A walk needs no stack for this: each group has its parent.
         let mut at = group;
         let mut next = self.first_child(at, 0);
         while next.is_none() && !std::ptr::eq(at, top) {
@@ -408,12 +427,15 @@ impl HierarchySnapshot<'_> {
     /// The groups below `top` that are online, parents first, `top` itself first of all; for a
     /// further counter, the same counter of each group.
     pub(crate) fn subtree<'a>(&'a self, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
+        // Only the first counter of a group is linked. The walk is over groups, and each is asked
+        // for its counter of that number; not all have as many.
         let first = top.first();
         let number = top.number_in_group();
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
         groups.filter_map(move |group| group.group().nth(number))
     }
 
+    /// The children of a group that are online, shard by shard, the youngest of each shard first.
     pub(crate) fn children<'a>(&'a self, group: &'a Counter) -> impl Iterator<Item = &'a Counter> {
         std::iter::successors(self.first_child(group, 0), |child| self.next_sibling(child))
     }
@@ -425,6 +447,8 @@ impl HierarchySnapshot<'_> {
         let lists = self.0.iter().filter_map(|shard| shard.dying.as_deref());
         let groups = lists
             .flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
+        // The lists have the dying groups of the whole tree. They are in no list of children any
+        // more, so each asks its own path.
         let below = |counter: &&Counter| {
             counter
                 .path_to_root()
@@ -435,6 +459,7 @@ impl HierarchySnapshot<'_> {
             .filter_map(|group| group.group().nth(number))
             .filter(below)
             .collect();
+        // A parent is nearer to the root than its children.
         dying.sort_by_key(|counter| counter.path_to_root().count());
         dying
     }

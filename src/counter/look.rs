@@ -26,17 +26,23 @@ use crate::thread::slow_path::is_no_alloc;
 pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
+    // Loads alone, for mostly the marks are right. Policies are called, and take locks, only where
+    // one is wrong or charges wait for room.
     // Mutation: e55-crossing-is-not-looked-for
     let crossed = marks::is_excess_wrong(level)
         || marks::is_to_reclaim(level)
         || pressure_mark::is_wrong(level)
         || pressure_mark::may_be_credit(level);
+    // Charges that wait are served by a policy, too, and only where usage has fallen or max has
+    // moved: else they fit no better than before.
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
-            // An allocator may call no policy: the next slow path of any thread looks again.
+            // An allocator may call no policy, for that may take a lock that its own caller holds:
+            // the next slow path of any thread looks again.
             // Mutation: e45-free-is-not-deferred
             defer(level, DEFERRED);
         } else if let Some(policies) = level.tree().policies() {
+            // What policies schedule is served at the end of a slow path, so there has to be one.
             path.enter();
             policies.usage_moved(level);
         }
@@ -58,8 +64,8 @@ pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     }
 }
 
-/// Tells the policies that more was uncharged than charged at a level. The caller keeps it, and is in
-/// a slow path; it may hold the tree's lock, and may be in transit.
+/// Tells the policies that more was uncharged than charged at a level. The caller keeps it, and is
+/// in a slow path; it may hold the tree's lock, and may be in transit.
 #[cold]
 pub(crate) fn tell_underflow(level: &Counter) {
     if is_no_alloc() {
@@ -72,6 +78,7 @@ pub(crate) fn tell_underflow(level: &Counter) {
 /// Looks at a level whose usage has fallen.
 #[inline]
 pub(crate) fn fell(level: &Counter, path: &LazySlowPath) {
+    // One load answers for levels without limit, protection or waiters, as most are.
     if level.limits.watched.bits() != 0 {
         look(level, true, path);
     }
@@ -108,12 +115,13 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
 
 // === Looks that an allocator leaves to the next slow path: see `allocator.md` ===
 
-/// Has the next outer slow path of any thread look at a counter and the levels above, after a
-/// change of usage. The caller keeps the counter; from here on a handle of the list does.
+/// Queues a look at `counter` and its ancestors for the next outermost slow path, on any thread.
+/// The caller keeps the counter; from here on a handle of the list does.
 #[cold]
 #[inline(never)]
 pub(crate) fn defer(counter: &Counter, what: u64) {
     fence_after_exchange();
+    // A bare counter has no policy that a look would call.
     if counter.tree().policies().is_none() {
         return;
     }
@@ -123,6 +131,8 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
     if watched.bits() & what == what {
         return;
     }
+    // The thread that sets the mark lists the counter, so it is on the list once: one link of the
+    // object serves for it.
     if watched.set(what) & DEFERRED == 0 {
         let counter = Handle::pin(counter).into_raw();
         let all = deferred();

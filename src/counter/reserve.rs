@@ -1,4 +1,5 @@
-//! Charges of groups that cover. `cover.md` is the protocol.
+//! Charges of groups that cover: such a group has no stock for charges, so each one walks, and
+//! moves the reserved bytes of its levels. `cover.md` is the protocol.
 
 use std::convert::Infallible;
 
@@ -14,7 +15,8 @@ use crate::counter::spare_word::Side;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
-/// Charges `n` bytes to a covering counter. Returns the bytes by which usage has risen.
+/// Charges `n` bytes to a covering counter, or none of them. Returns the bytes by which usage has
+/// risen: those go up the tree, and a delay above a high is for them.
 #[cold]
 pub(crate) fn charge<'a>(
     counter: &'a Counter,
@@ -54,7 +56,8 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     bookkeeping::audit_charged(counter, path.own_block(), n);
 }
 
-/// Charges a level and those above it, up to `above`.
+/// Charges a level and those above it, up to `above`, in transit: a thread that lowers a max waits
+/// for this walk. Where it is refused, it drains what credit it may and tries again.
 pub(super) fn admit<'a>(
     level: &'a Counter,
     path: &Entered,
@@ -78,6 +81,8 @@ pub(crate) fn uncharge(counter: &Counter, n: u64) {
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     bookkeeping::audit_uncharged(counter, alone, taken);
+    // Read while the reserved bytes keep the counter. After they are gone it may be released, and
+    // even be another group.
     let stale = WeakCounter::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid

@@ -17,7 +17,8 @@ use crate::thread::block::Block;
 use crate::thread::local;
 use crate::thread::slot::Slot;
 
-/// Retire a bare counter whose last handle is gone: its object goes back to the pool.
+/// Ends a bare counter whose last handle is gone: what it holds leaves its ancestors, and its
+/// object goes back to the pool.
 pub(crate) fn retire(counter: &Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.
@@ -25,6 +26,8 @@ pub(crate) fn retire(counter: &Counter) {
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
     marks::unprotect(counter);
+    // Taken over now, for the incarnation that names the parent ends with the next step. Given up
+    // at last: it may have been the parent's last handle.
     let parent = counter
         .parent()
         .map(|parent| Handle::adopt(parent.object()));
@@ -32,8 +35,8 @@ pub(crate) fn retire(counter: &Counter) {
     drop(parent);
 }
 
-/// Take all that is charged to a counter off its path to the root. No handle names it, so no thread
-/// charges it any more; it has no children. Its stock closes for good.
+/// Takes all that is charged to a counter off its path to the root. No handle names it, so no
+/// thread charges it any more; it has no children. Its stock closes for good.
 pub(crate) fn uncharge_all(counter: &Counter) {
     let path = SlowPath::enter();
     let tree = counter.tree();
@@ -52,8 +55,8 @@ pub(crate) fn uncharge_all(counter: &Counter) {
     }
 }
 
-/// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was
-/// in them.
+/// Makes all slots of a counter vacant, which no thread uses any more. Returns the credit that was
+/// in them. It visits as few blocks as it can: mostly this thread alone has charged the counter.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     live_peak::leave(counter);
     // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before
@@ -77,6 +80,8 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     let credit = if let Some(credit) = own_credit {
         credit
     } else if of_all {
+        // Any thread may have a slot. Blocks off the list have no credit there, so they need a
+        // visit only where a sweep says that they had a slot at all.
         let listed: u64 = registry.listed().map(in_block).sum();
         // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was
         // off the list is visited now.
@@ -87,6 +92,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         }
         listed
     } else {
+        // One other thread has charged, or none: at most one block has a slot.
         Block::number_of_charger(charger)
             .and_then(|number| registry.block(number))
             .map_or(0, in_block)
@@ -95,8 +101,9 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     credit
 }
 
-/// Close a stock that no thread opens again. This needs no barrier where only this thread has ever
-/// charged the counter; else the stock waits for the next barrier.
+/// Closes a stock that no thread opens again. It needs no barrier where this thread alone has ever
+/// charged the counter; else the stock waits for the next barrier, which it shares with others. The
+/// caller holds the tree's lock and has barred the group.
 #[allow(unsafe_code)]
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter) {
     // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0,
@@ -107,6 +114,8 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
     fence_after_exchange();
     // Mutation: e14-offline-looks-before-it-closes
     let charger = counter.charger.load(Ordering::SeqCst);
+    // The owner of the only slot takes its credit back by itself. Where nobody has charged there is
+    // none. Where others have, only a barrier tells what they hold.
     let mine = local::with_block(|block| match block {
         Some(block) if charger == block.charger() => {
             Some(block.slot(counter.index).map_or(0, |slot| {
@@ -121,8 +130,8 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
         tree.uncount(stocks, counter);
         return;
     }
-    // The credit waits for the barrier and pays for no charge: a thread that finds the group
-    // offline reads capacity 0.
+    // The stock stays counted as open until then, so its credit is found by whoever needs it. It
+    // pays for no charge: a thread that finds the group offline reads capacity 0.
     counter.queued.store(true, Ordering::Relaxed);
     // SAFETY: it is counted as open: see `Stocks::add_open`.
     stocks
@@ -130,9 +139,10 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
         .push(unsafe { CounterRef::new(counter) });
 }
 
-/// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has
-/// credit of them.
+/// Uncounts the stocks of a group whose usage is zero, without a barrier: neither a slot nor a
+/// thread in transit has credit of them, for credit is part of usage.
 pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
+    // A group that leaves the queue is one less that a barrier is run for.
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {
         stocks.forget_pending_close(counter);

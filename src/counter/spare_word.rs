@@ -5,7 +5,8 @@
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// Words of a covering counter beside its usage.
+/// The two words that a covering counter has beside its usage. Spare decides what usage moves by;
+/// the reserved bytes are counted apart, so that nobody gives back more of them than there are.
 #[derive(Default)]
 pub(crate) struct Cover {
     /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
@@ -13,6 +14,7 @@ pub(crate) struct Cover {
     pub(super) reserved: AtomicU64,
 }
 
+/// From which of the two sums bytes come or go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Reserved,
@@ -20,27 +22,32 @@ pub(crate) enum Side {
     Allocated,
 }
 
-/// Bytes by which the larger of the two sums exceeds the allocated ones.
+/// Returns by how much the larger of the two sums exceeds what is allocated: the reserved bytes
+/// that no object uses yet.
 pub(super) fn above_zero(spare: i64) -> u64 {
     spare.max(0).cast_unsigned()
 }
 
 impl Side {
-    /// Spare once `n` bytes have come, and what the larger sum rises by.
+    /// The new spare after `n` more bytes, and what the larger of the two sums rises by.
     pub(super) fn come(self, spare: i64, n: u64) -> (i64, u64) {
         match self {
             Side::Reserved => {
+                // Bytes that fill up a spare below zero pay for objects that are in usage already.
                 let next = spare.wrapping_add(n.cast_signed());
                 (next, above_zero(next) - above_zero(spare))
             }
             Side::Allocated => {
+                // What spare has above zero pays for the objects. The rest is unpaid, and raises
+                // usage.
                 let next = spare.wrapping_sub(n.cast_signed());
                 (next, n - (above_zero(spare) - above_zero(next)))
             }
         }
     }
 
-    /// Bytes by which the larger sum falls if spare was that and `n` bytes go.
+    /// What the larger sum falls by when `n` bytes go, where `spare` is from before they went: the
+    /// reverse of [`come`](Self::come).
     pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
         match self {
             Side::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
@@ -52,7 +59,7 @@ impl Side {
 }
 
 impl Cover {
-    /// Bytes that are reserved in the subtree.
+    /// The bytes that are reserved in the subtree.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -62,13 +69,15 @@ impl Cover {
         self.spare.load(Ordering::SeqCst)
     }
 
-    /// Bytes that are allocated beyond the reserved ones, with credit.
+    /// The unpaid bytes: those that are allocated beyond the reserved ones, credit included.
     pub(crate) fn unpaid(&self) -> u64 {
         self.spare().min(0).unsigned_abs()
     }
 
     /// Moves spare for `n` bytes that come, after `charge` has raised usage by what the larger sum
-    /// rises by. It may have raised usage further. Returns what the sum has risen by.
+    /// rises by. Where another thread moves spare meanwhile it may be asked for more, or may have
+    /// charged too much: usage is never below the larger sum, and the caller uncharges the
+    /// difference. Returns what the sum has risen by.
     pub(super) fn come<E>(
         &self,
         n: u64,
@@ -80,6 +89,8 @@ impl Cover {
         let mut spare = self.spare.load(Ordering::Acquire);
         loop {
             let (next, rise) = side.come(spare, n);
+            // Usage first, then spare: a thread that finds these bytes in spare must find them paid
+            // for. In a further turn only the difference is charged.
             // Mutation: e49-spare-moves-before-the-charge
             if rise > charged {
                 charge(rise - charged)?;
@@ -100,7 +111,8 @@ impl Cover {
     }
 
     /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller
-    /// uncharges it.
+    /// uncharges it afterwards. One exchange will do, without a loop: bytes that go are never
+    /// refused, and the exchange tells what spare was before.
     pub(super) fn go(&self, n: u64, side: Side) -> u64 {
         // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with
         // `come`. E25: as there.
@@ -111,7 +123,8 @@ impl Cover {
         side.fall(spare, n)
     }
 
-    /// Takes up to `n` of what is reserved. Returns how many.
+    /// Takes up to `n` of the reserved bytes, and returns how many there were. Never more than
+    /// there are: the difference is an underflow, and would be taken from other holders.
     pub(super) fn take_reserved(&self, n: u64) -> u64 {
         let less = |reserved: u64| Some(reserved.saturating_sub(n));
         self.reserved

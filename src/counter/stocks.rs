@@ -1,5 +1,5 @@
-//! The stocks of a tree that are counted as open, and those of groups that went offline with one.
-//! The tree's lock guards them.
+//! The list of a tree's stocks that are counted as open, those of groups that went offline with one
+//! among them. The tree's lock guards it.
 //!
 //! No thread releases a counter whose stock is counted here without this lock, so its holder may
 //! read all of them.
@@ -14,8 +14,8 @@ use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::directory::{Header, SlotIndex};
 
-/// Open stocks that a search passes over for each one of a subtree, before it walks the subtree
-/// instead.
+/// A search for the open stocks of a subtree looks through the list of all open ones. Where it
+/// would pass over more than so many for each one that it finds, it walks the subtree instead.
 const OPENED_COMMON: usize = 64;
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches
@@ -32,7 +32,7 @@ pub(crate) enum Scope {
 }
 
 impl Stocks {
-    /// Bytes that have been written to.
+    /// The bytes that the lists take, as far as they have been written to.
     pub(crate) fn bytes(&self) -> u64 {
         let counters = self.opened.len()
             + self.central.len()
@@ -46,15 +46,16 @@ impl Stocks {
         self.opened.try_reserve(1).is_ok()
     }
 
-    /// Move the queue of pending closes into `closing`. Without memory for that, the queue waits
-    /// for the next close.
+    /// Moves the queue of pending closes into `closing`, so that they share its barrier. Without
+    /// memory for that, the queue waits for the next close.
     pub(crate) fn take_pending_close(&mut self, closing: &mut Counters) {
         if closing.try_reserve(self.pending_close.len()).is_ok() {
             closing.extend(self.pending_close.drain(..));
         }
     }
 
-    /// Note that a stock is counted as open.
+    /// Notes that a stock is counted as open. The counter keeps its place in the list, plus 1, so
+    /// that it leaves the list without a search; 0 says that it is not there.
     #[allow(unsafe_code)]
     pub(crate) fn add_open(&mut self, counter: &Counter) {
         // SAFETY: no thread releases a counter that is counted as open; `remove_open` takes it out
@@ -67,12 +68,14 @@ impl Stocks {
             .swap(self.opened.len() as u32, Ordering::SeqCst);
     }
 
-    /// Note that a stock is not counted as open any more. This is the last access: from here on a
-    /// thread may release the counter.
+    /// Notes that a stock is not counted as open any more. It is the last access: once `opened` is
+    /// 0, a thread may release the counter.
     pub(crate) fn remove_open(&mut self, counter: &Counter) {
         let Some(at) = counter.opened.load(Ordering::Relaxed).checked_sub(1) else {
             return;
         };
+        // The last stock of the list moves into the place that is free now, and has to know its new
+        // place.
         self.opened.swap_remove(at as usize);
         if let Some(moved) = self.opened.get(at as usize) {
             moved.opened.store(at + 1, Ordering::Relaxed);
@@ -82,8 +85,9 @@ impl Stocks {
         counter.opened.store(0, Ordering::Release);
     }
 
-    /// Stocks in `scope` that are counted as open, in the scratch list. Leaves out those in the
-    /// queue of pending closes.
+    /// Returns the stocks in `scope` that are counted as open, in the scratch list, which the
+    /// caller puts back: it keeps its memory from one close to the next. Leaves out those in the
+    /// queue of pending closes, which each close takes anyway.
     pub(crate) fn open_in(
         &mut self,
         hierarchy: &Hierarchy,
@@ -100,16 +104,18 @@ impl Stocks {
                 );
             }
         };
-        // Changes under the tree's lock alone. Few stocks are open near a limit, however many
-        // groups there are.
+        // Relaxed: it changes under the tree's lock alone. Near a limit few stocks are open,
+        // however many groups there are, and often none is open below: then nothing is searched.
         let below = top.limits.open.load(Ordering::Relaxed).stocks();
         match scope {
             Scope::Own => visit(top),
             Scope::Subtree if below == 0 => {}
             Scope::Subtree if self.opened.len() / OPENED_COMMON > below => {
+                // Many stocks are open elsewhere, and few here.
                 hierarchy.snapshot().subtree(top).for_each(visit);
             }
             Scope::Subtree => {
+                // Most of the open stocks may be below: each asks its own path.
                 let is_below =
                     |counter: &CounterRef| !counter.is_queued() && counter.is_within(top);
                 stocks.extend(self.opened.iter().copied().filter(is_below));
@@ -118,16 +124,17 @@ impl Stocks {
         stocks
     }
 
-    /// Few of the open stocks are below `top`: a search passes over fewer counters by the groups
-    /// below.
+    /// True if few of the open stocks are below `top`, so that a walk over the groups below passes
+    /// over fewer counters than one over the list.
     pub(crate) fn are_few_below(&self, top: &Counter) -> bool {
         let below = top.limits.open.load(Ordering::Relaxed).stocks();
         self.count_open() / OPENED_COMMON > below
     }
 
     /// The counters with a stock that is counted as open, those in the queue of pending closes
-    /// among them. No other counter of the tree has credit.
+    /// among them, each once. No other counter of the tree has credit.
     pub(crate) fn all_open(&self) -> impl Iterator<Item = &Counter> {
+        // A counter may have both kinds of stock: then the first list has named it.
         let central = self.central.iter().filter(|counter| !counter.is_open());
         self.opened.iter().chain(central).map(|counter| &**counter)
     }
@@ -156,7 +163,12 @@ impl Stocks {
 
 // === What may be stranded ===
 
+/// True if nothing forbids the stock of threads to open, as far as a thread can tell without the
+/// tree's lock. `Tree::open` asks again with it.
 pub(crate) fn may_open(counter: &Counter) -> bool {
+    // In this order: without an index no thread has a slot; a batch of 0 is configured to have no
+    // stock; a barred group opens none any more; a poisoned counter may have no usage behind its
+    // credit; and after a barrier has failed no drain could take credit out of a slot again.
     counter.index != SlotIndex::NONE
         && counter.batch() > 0
         && !counter.child_count().is_barred()
@@ -165,7 +177,8 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
         && may_reserve(counter, counter.touched().max(1) * 2 * counter.batch())
 }
 
-/// The most credit that may be stranded below this root.
+/// The most credit that may be stranded below this root. Where none is configured it is a part of
+/// max, and follows it.
 pub(crate) fn budget(root: &Counter) -> u64 {
     let budget = root.incarnation().budget;
     if budget == SHARE_OF_MAX {
@@ -184,7 +197,9 @@ fn may_reserve(counter: &Counter, units: u64) -> bool {
     root.bound().saturating_add(units) <= budget(root)
 }
 
-/// Add to the published bound of every level, if the budget of the root allows it.
+/// Adds to the published bound of every level, if the budget of the root allows it. The root is
+/// asked first and by an exchange, for threads reserve without the lock as well; the levels below
+/// have no budget, and their bounds only say how much may lie there.
 pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
     let root = root(counter);
     let most = budget(root);
@@ -223,8 +238,9 @@ impl Tree {
         self.margin(OPEN_ABOVE, batch)
     }
 
-    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above
-    /// its max, and may open as soon as the level is not.
+    /// Each registered thread may hold two batches in the stock, so the margins grow with the
+    /// threads. 0 where stocks do not adapt: they never close by margin. One has closed for a level
+    /// above its max, and may open as soon as the level is not.
     fn margin(&self, batches: u64, batch: u64) -> u64 {
         if !self.config.adaptive {
             return 0;

@@ -1,5 +1,5 @@
-//! A group is created: an object, its settings, its name and its place below its parent. All this
-//! is released again.
+//! A group is created: an object, its settings, its name and its place below its parent. At its end
+//! all this is released again.
 
 use crate::counter::config::CounterConfig;
 use crate::counter::creation::{self, Init};
@@ -21,12 +21,13 @@ use crate::state::name::{GroupName, Name};
 use crate::sync::Ordering;
 use crate::units::Limit;
 
+/// Why no group was created. Nothing of it is left then.
 #[derive(Debug)]
 pub(crate) enum NotCreated {
     Offline,
     /// The parent has a child of that name.
     Taken,
-    /// The configured most groups exist.
+    /// As many groups exist as the configuration allows.
     Full(u32),
     /// A limit does not hold.
     Limit(LimitKind, NoLimitedAncestor),
@@ -40,8 +41,8 @@ impl From<NoMemory> for NotCreated {
     }
 }
 
-/// Create the root group of a new tree: one counter for each configuration, of which the first one,
-/// that of memory, may cover. The tree behaves as the first configuration says.
+/// Creates the root group of a new tree: one counter for each configuration, of which the first
+/// one, that of memory, may cover. The tree behaves as the first configuration says.
 pub(crate) fn root_group(
     groups: GroupConfig,
     configs: &[CounterConfig],
@@ -69,7 +70,7 @@ pub(crate) fn root_group(
     Ok(group)
 }
 
-/// Settings that a group has from its link on.
+/// The settings that a group has from its link on: no other thread ever sees it without them.
 pub(crate) struct NewGroup<'a> {
     /// In their order.
     pub(crate) wanted: &'a [(LimitKind, Option<Limit>)],
@@ -83,7 +84,9 @@ pub(crate) struct NewGroup<'a> {
     pub(crate) mark: &'a dyn Fn(&Counter),
 }
 
-/// Create a group below `parent`.
+/// Creates a group below `parent`. Most of it happens before any other thread can find the group;
+/// what may be refused comes before the link or with it, so that a group which is not made was
+/// never seen.
 pub(crate) fn create(
     parent: &Counter,
     name: GroupName<'_>,
@@ -97,13 +100,16 @@ pub(crate) fn create(
         init.covers |= settings.covers && above.is_memory();
         init
     };
+    // Which counters groups have is settled with the first group.
     end_declarations(tree, groups);
     let inits = parent.group().map(init);
     let group = start_group(tree, groups, false, Name::new(name)?, inits)?;
     if settings.has_pressure {
         events::make_all(&group);
     }
-    // A thread that moves a max finds the group linked, or this thread finds the max moved.
+    // Percentages follow the maxes above. Under the tree's lock, a thread that moves a max finds
+    // the group linked, or this thread finds the max moved. Other groups need no lock of the tree
+    // here.
     let percents = settings
         .wanted
         .iter()
@@ -128,6 +134,8 @@ pub(crate) fn create(
             Ok(group)
         }
         Err(refused) => {
+            // What the steps before have made goes back. The group was not linked, so nobody else
+            // has it.
             // Mutation: a-group-that-is-not-made-keeps-its-ring
             rings::release(&group);
             // Mutation: a-group-that-is-not-made-keeps-its-events
@@ -146,7 +154,9 @@ pub(crate) fn create(
     }
 }
 
-/// Link a group into the tree, with its settings. Returns whether it is its parent's first child.
+/// Links a group into the tree, with its settings, under the lock of its shard. What may be refused
+/// comes first, and the refusal of a parent that goes offline last of all. Returns whether it is
+/// its parent's first child.
 fn link(
     groups: &GroupTree,
     shard: &mut Shard,
@@ -158,8 +168,9 @@ fn link(
         return Err(NotCreated::Taken);
     }
     shard.reserve(group.tree().hierarchy.hint_of(group))?;
-    // Under the lock: a thread that observes a subtree or changes its batch finds the group linked,
-    // or this thread finds the parent's values.
+    // The parent may have changed since the group began. Under the lock, a thread that observes a
+    // subtree or changes its batch finds the group linked, or this thread finds the parent's new
+    // values.
     for counter in group.group() {
         if let Some(parent) = counter.parent() {
             counter.batch.store(parent.batch(), Ordering::Relaxed);
@@ -185,15 +196,16 @@ fn link(
         dismiss_group(groups);
         NotCreated::Offline
     })?;
-    // No other thread finds the group, or sets its share, before this one gives up the lock of the
-    // shard.
+    // Only a linked group has siblings to share with. No other thread finds the group, or sets its
+    // share, before this one gives up the lock of the shard.
     if settings.share > 0 {
         shares::put_linked(group, settings.share);
     }
     Ok(linked)
 }
 
-/// Count one more group, unless the tree has the most already.
+/// Counts one more group, unless the tree has as many as it may. Where there is no such limit
+/// nothing is counted, and threads that create groups do not share the word.
 fn admit_group(tree: &GroupTree) -> bool {
     let more = |groups: u32| (groups < tree.settings.groups_max).then_some(groups + 1);
     tree.settings.groups_max == u32::MAX
@@ -209,7 +221,7 @@ fn dismiss_group(tree: &GroupTree) {
     }
 }
 
-/// Count the bytes of a name that takes memory of its own.
+/// Counts the bytes of a name that takes memory of its own.
 fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
     let bytes = group_object::of(group).name().bytes_outside();
     if bytes > 0 {
@@ -221,7 +233,8 @@ fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
     }
 }
 
-/// Counters were declared until here. Groups have those, where the root has places for more.
+/// Ends the time in which counters may be declared. From here on each group has places for those
+/// that were, where the root has places for more.
 fn end_declarations(tree: &Tree, groups: &GroupTree) {
     if tree.pool_below.get().is_none()
         && let Some(further) = groups.further.end()
@@ -232,7 +245,7 @@ fn end_declarations(tree: &Tree, groups: &GroupTree) {
     }
 }
 
-/// Start an incarnation of each counter of a group.
+/// Takes an object and starts an incarnation of each of its counters.
 fn start_group(
     tree: &Tree,
     groups: &GroupTree,
@@ -249,13 +262,16 @@ fn start_group(
     Ok(group)
 }
 
-/// Release a group object, which the caller has claimed (E15).
+/// Releases a group object, which the caller has claimed (E15): nobody uses it any more. All that
+/// belongs to the incarnation goes, and the object goes back to the pool.
 pub(crate) fn release_object(
     tree: &Tree,
     groups: &GroupTree,
     group: &Counter,
 ) -> Option<Incarnation> {
-    // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
+    // Acquire (E36): where no stock is counted as open, no thread accesses one any more, and the
+    // tree's lock is not needed. Else a stock waits for a barrier still; it holds no credit, for
+    // usage is zero.
     if group.group().any(|counter| counter.is_open()) {
         let path = SlowPath::enter();
         retire::forget_open(tree, &mut tree.lock(&path), group);
@@ -263,6 +279,7 @@ pub(crate) fn release_object(
     tree.hierarchy.lock_of(group).release(group);
     // Mutation: a-released-group-is-counted
     dismiss_group(groups);
+    // The next group with the object finds no slot that is active.
     for counter in group.group() {
         // Mutation: e12-object-reused-with-its-slots
         retire::vacate(tree, counter);

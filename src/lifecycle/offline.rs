@@ -15,8 +15,9 @@ use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations, shares};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
-/// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free.
-/// The caller has a handle. Takes the tree's lock only where the group has an open stock.
+/// Takes `group` offline: it admits no charge, leaves its parent's children, and its name is free.
+/// The caller has a handle. Takes the tree's lock only where the group has an open stock. Fails
+/// where the group has children.
 pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     let path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
@@ -24,6 +25,8 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
+    // A stock that waits for a barrier already has been closed, by another thread that takes the
+    // group offline.
     if group.is_open_central()
         || group
             .group()
@@ -31,6 +34,8 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     {
         let mut stocks = tree.lock(&path);
         close_barred(tree, &mut stocks, group);
+        // One barrier settles all groups that wait for one. Until there are so many their credit
+        // stays in usage, where a refusal finds it.
         if stocks.unsettled >= PENDING_CLOSE_MAX {
             let _ = tree.close_all_pending(&mut stocks);
         }
@@ -39,8 +44,9 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     Ok(())
 }
 
-/// Take everything below the group offline, children before parents, and last the group if it is to
-/// go `with` them.
+/// Takes everything below the group offline, children before parents, and last the group if it is
+/// to go `with` them. It holds the locks of the tree and of all shards meanwhile, so no group comes
+/// in between.
 pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
     let path = SlowPath::enter();
     let mut stocks = tree.lock(&path);
@@ -64,7 +70,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
     let _ = tree.close_all_pending(&mut stocks);
 }
 
-/// Close the stocks of a barred group: no thread opens them again.
+/// Closes the stocks of a barred group: no thread opens them again.
 fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     // Mutation: e35-offline-leaves-a-central-stock-open
     central::close_own(stocks, group);
@@ -75,11 +81,12 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     {
         retire::close_for_good(tree, stocks, counter);
     }
+    // One group more that waits for a barrier, however many of its counters do.
     stocks.unsettled += usize::from(stocks.pending_close.len() > queued);
 }
 
-/// Unlink a barred group with closed stocks from its parent's children, unless another thread was
-/// first.
+/// Unlinks a barred group with closed stocks from its parent's children, unless another thread was
+/// first, and tells each policy. The caller has locked the shard.
 fn leave(shard: &mut Shard, group: &Counter) {
     // Mutation: two-take-it-offline
     if group.state().is_offline() {
@@ -95,7 +102,8 @@ fn leave(shard: &mut Shard, group: &Counter) {
         if marks::is_excess_wrong(counter) {
             excess::cross(counter);
         }
-        // After all this: a thread that sees the bit finds the stock closed.
+        // After all this: a thread that sees the bit finds the stock closed, and no protection and
+        // no excess any more.
         counter.state().set_offline();
         // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above
         // a limit. E47: and whether it is in a ring.
@@ -105,6 +113,7 @@ fn leave(shard: &mut Shard, group: &Counter) {
         exceeded_mark::moved(counter);
         // Mutation: e43-offline-leaves-the-pressure
         pressure_levels::correct(counter);
+        // A charge in line here is to be refused now.
         // Mutation: e27-offline-ends-no-wait
         if counter.limits.watched.is_for(WAITS) {
             service::schedule(counter);
@@ -113,5 +122,7 @@ fn leave(shard: &mut Shard, group: &Counter) {
     delays::went_offline(group);
     let _ = shares::leave(group);
     registrations::hand_to_parent(group);
+    // The last step: until here the parent counts the group, so it could not go offline before it
+    // had the reclaimers.
     links::leave_parent(group);
 }

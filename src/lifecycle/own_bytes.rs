@@ -55,8 +55,8 @@ impl OwnBytes {
     }
 }
 
-/// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and
-/// others in turn; visits each thread's block once.
+/// Adds up the bytes that the tree and its threads take. Takes the tree's lock, those of its shards
+/// and others in turn; visits each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
     let path = SlowPath::enter();
     let (groups, tables) = tree.hierarchy.sizes();
@@ -76,6 +76,8 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let headers = |counters: usize, groups: u64| (counters * size_of::<Header>()) as u64 * groups;
     let objects = match tree.pool_below.get() {
         Some(below) => {
+            // The root has places for counters that may be declared. The other groups came later,
+            // and their objects have places for those that were.
             let below_root = groups.saturating_sub(1);
             headers(shared.counters_of_root(), 1 + tree.pool.free())
                 + headers(shared.counters_below(), below_root + below.free())

@@ -28,6 +28,8 @@ impl Policies for GroupTree {
     }
 
     fn above_max(&self, counter: &Counter) {
+        // An observed max lets through what it would have refused: the event of a refusal is
+        // counted all the same. A max that acts is passed by force only.
         if counter.is_observed() {
             events::count(counter, Event::Max);
             events::count(counter, Event::Observed);
@@ -41,7 +43,8 @@ impl Policies for GroupTree {
     }
 
     fn usage_moved(&self, counter: &Counter) {
-        // A call that runs no foreign code starts no thread to count credit, either.
+        // The level is served at the end of the slow path, outside of all locks. A call that runs
+        // no foreign code starts no thread to count credit, either.
         if counter.limits.watched.is_for(WAITING)
             || marks::is_to_reclaim(counter)
             || (!context::leaves_foreign() && pressure_levels::is_to_count(counter))

@@ -64,6 +64,7 @@ fn give_up(charged: Option<ChargedGroup>) {
 /// Bytes that no group owns are allocated: in a group that covers they are no reserved ones.
 fn charge(counter: &Counter, n: u64) -> u64 {
     match counter.cover() {
+        // Forced, for the bytes are allocated already: no refusal would take them back.
         None => counter.force_slow(n, Consume::Miss),
         Some(_) => {
             allocator::charge_owned(counter, n, Consume::Miss);
@@ -72,6 +73,7 @@ fn charge(counter: &Counter, n: u64) -> u64 {
     }
 }
 
+/// The reverse of [`charge`].
 fn uncharge(counter: &Counter, n: u64) {
     match counter.cover() {
         None => counter.give_back(n),
@@ -79,12 +81,12 @@ fn uncharge(counter: &Counter, n: u64) {
     }
 }
 
-/// Bytes that no group owns.
+/// Returns how many bytes no group owns, as all threads have counted them.
 pub(crate) fn sum() -> u64 {
     unowned::sum(registry().blocks())
 }
 
-/// Charges what the count has moved by, where a thread has asked.
+/// Charges what the count has moved by, where a thread has noticed that it has moved by a step.
 #[inline]
 pub(crate) fn may_have_changed() {
     if deferred().take_due(UNOWNED) {
@@ -98,7 +100,8 @@ pub(crate) fn settle() {
     while !follow(1) && patience.wait() {}
 }
 
-/// False where another thread has the charge.
+/// Brings the charge up to the count, in steps of `step` at least. False where another thread has
+/// the charge.
 #[cold]
 fn follow(step: u64) -> bool {
     // An allocator may come here inside a slow path: the caller outside of it follows.
@@ -107,15 +110,19 @@ fn follow(step: u64) -> bool {
     }
     let unowned = unowned_charge();
     let mut state = unowned.lock();
+    // The thread that has it compares again before it puts it back. One that wants an exact figure
+    // comes again: see `settle`.
     if state.out {
         return false;
     }
     let Some(mut charged) = state.charged.take() else {
         return true;
     };
+    // The charge is out of the lock while this thread charges: that may call policies and wait.
     state.out = true;
     let turn = state.turn;
     drop(state);
+    // To charge may itself allocate, and move the count.
     for _ in 0..TURNS_MAX {
         let now = sum();
         if now >= charged.bytes.saturating_add(step) {
@@ -130,10 +137,13 @@ fn follow(step: u64) -> bool {
     let mut state = unowned.lock();
     // Mutation: unowned-charge-of-another-turn
     if state.turn == turn {
+        // The group is still the one that is wanted.
         state.charged = Some(charged);
         state.out = false;
     } else {
         drop(state);
+        // Another group, or none, is to have the charge by now: the one that this thread has
+        // charged gives all of it back.
         give_up(Some(charged));
     }
     true

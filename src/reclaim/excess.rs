@@ -16,7 +16,8 @@ use crate::reclaim::rings;
 use crate::state::reclaim::RingReason;
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Corrects the mark, and the counts above.
+/// Corrects the mark of a group, and the counts of the levels above, until mark and usage agree. It
+/// takes the lock of the rings, so two threads do not correct one mark at once.
 #[cold]
 pub(crate) fn cross(group: &Counter) {
     let LimitWords {
@@ -42,7 +43,7 @@ pub(crate) fn cross(group: &Counter) {
     }
 }
 
-/// The children of a group that are in excess, themselves or somewhere below.
+/// Counts the children of a group that are in excess, themselves or somewhere below.
 pub(crate) fn children(group: &Counter) -> u64 {
     let _path = SlowPath::enter();
     rings::lock(group.tree())
@@ -50,8 +51,9 @@ pub(crate) fn children(group: &Counter) -> u64 {
         .below
 }
 
-/// The groups below that are in excess. It enters the groups alone that have one below. The caller
-/// holds no lock.
+/// Counts the groups below that are in excess. Each level knows how many of its children are in
+/// excess or have such groups below them, so the search enters those groups alone that have one
+/// below. The caller holds no lock.
 pub(crate) fn count_below(group: &Counter) -> u64 {
     let mut count = 0;
     let mut entered = vec![Handle::pin(group)];

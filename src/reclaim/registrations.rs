@@ -20,7 +20,8 @@ fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
     group_tree::shared(tree).reclaimers.lock()
 }
 
-/// The reclaimers of the group with that ring, lowest priority first.
+/// Returns the reclaimers of the group with that ring, lowest priority first. Copies, so that the
+/// caller calls them without the lock: foreign code may register, charge and wait.
 pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
     let _path = SlowPath::enter();
     let registered = lists(tree);
@@ -52,8 +53,8 @@ pub(crate) fn any_below(group: &Counter) -> bool {
     }
 }
 
-/// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest
-/// above that is not.
+/// Registers a reclaimer: from here on rounds may ask it, for `group`; where that is offline, for
+/// the nearest above that is not.
 pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
     rings::make_in_any_case(group);
@@ -61,8 +62,10 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     rings::announce(group);
     let tree = group.tree();
     let mut lists = lists(tree);
-    // Under the lock: a group that goes offline hands on what it finds here afterwards. E47:
-    // announced, then the look.
+    // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: the
+    // ring is announced, then comes the look. So either the thread that takes the group offline
+    // finds the ring, waits for this lock and hands this reclaimer on, too; or this thread finds
+    // the group offline, and goes further up.
     // Mutation: two-reclaimers-of-one-number
     lists.numbers += 1;
     reclaimer.number.store(lists.numbers, Ordering::Relaxed);
@@ -95,21 +98,23 @@ fn add(tree: &Tree, registered: &mut Registered, ring: u32, reclaimer: Arc<Recla
     rings::lock(tree).set_own(ring, RingReason::Reclaimers, true);
 }
 
-/// No walk finds it any more. The caller drops what is returned without a lock.
+/// Takes a reclaimer off its list, so that no round finds it any more. The caller drops what is
+/// returned without a lock, for its drop is foreign code. `None`: it was gone already.
 pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<Reclaimer>> {
     let _path = SlowPath::enter();
     let mut lists = lists(tree);
     let ring = reclaimer.ring.load(Ordering::Relaxed);
     let list = lists.lists.get_mut(ring as usize)?;
     let gone = list.remove(&place(reclaimer))?;
+    // The last one of the group: the rings leave the group out from here on.
     if list.is_empty() {
         rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
     }
     Some(gone)
 }
 
-/// `group` has gone offline: its reclaimers are its parent's now, which keeps its charges. The root
-/// keeps its own.
+/// Hands the reclaimers of a group that has gone offline to its parent, in whose usage the group's
+/// charges stay. The root has no parent, and keeps its own.
 pub(crate) fn hand_to_parent(group: &Counter) {
     let Some(parent) = group.parent() else { return };
     let tree = group.tree();

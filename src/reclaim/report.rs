@@ -19,7 +19,7 @@ pub struct ReclaimReport {
     pub pending: u64,
     /// Visits to groups with reclaimers.
     pub visited: u64,
-    /// Those of them in soft passes.
+    /// Visits in soft passes, which `visited` counts, too.
     pub soft_visited: u64,
     /// Reclaimers that panicked.
     pub panics: u64,

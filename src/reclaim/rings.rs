@@ -22,6 +22,7 @@ impl RingMember for WeakCounter {
     }
 }
 
+/// Where a group object keeps the number of its ring.
 fn place(of: &Counter) -> &RingPlace {
     &group_object::of(of).ring
 }
@@ -35,13 +36,16 @@ pub(crate) fn number(of: &Counter) -> u32 {
     }
 }
 
-/// Under this lock no thread calls the process's allocator.
+/// Locks the rings of a tree. Under this lock no thread calls the process's allocator, which may
+/// charge, and so cross a soft limit and ask for the lock again.
 pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<WeakCounter>> {
     group_tree::shared(tree).rings.lock()
 }
 
-/// Makes a ring for a group and for each above it.
+/// Makes a ring for a group and for each above it, all of them or none: the memory for them is
+/// reserved first.
 pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
+    // A ring stays until its group is released, and the groups above have one, too.
     if number(group) != NO_RING {
         return Ok(());
     }
@@ -61,9 +65,11 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
         } else {
             known
         };
+        // Known or new, this ring is the one above the ring that was made last.
         if below != NO_RING {
             rings.all[below as usize].parent = ring;
         }
+        // From here up all have one.
         if known != NO_RING {
             break;
         }
@@ -79,14 +85,16 @@ pub(crate) fn make_in_any_case(group: &Counter) {
     make(group).unwrap_or_else(|refused| refused.abort());
 }
 
-/// A thread that takes one of these groups offline from here on finds its ring (E47).
+/// Announces the rings of a group and of all above it: a thread that takes one of these groups
+/// offline from here on finds its ring (E47).
 pub(crate) fn announce(group: &Counter) {
     group
         .path_to_root()
         .for_each(|level| place(level).announce());
 }
 
-/// The group is released: none is below it, and it has neither reclaimers nor excess.
+/// Gives back the ring of a group that is released, if it has one. No group is below it, and it has
+/// neither reclaimers nor excess.
 pub(crate) fn release(group: &Counter) {
     let ring = number(group);
     if ring != NO_RING {

@@ -61,6 +61,7 @@ struct ProtectedBytes {
     in_lap: u64,
 }
 
+/// What came of one round.
 pub(crate) struct Outcome {
     pub(crate) report: ReclaimReport,
     /// Reclaimers that have promised to free more.
@@ -71,7 +72,7 @@ pub(crate) struct Outcome {
     pub(crate) unwaited: bool,
 }
 
-/// Bytes that were promised and not reported yet.
+/// Returns the bytes that these reclaimers have promised and not reported yet.
 pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
     promised
         .iter()
@@ -163,6 +164,8 @@ impl<'a> Request<'a> {
     }
 }
 
+/// One round while it is under way: what it is for, what it has got so far, and what it has learnt
+/// about groups and reclaimers.
 struct Round<'r, 'a> {
     target: &'r Counter,
     ring: u32,
@@ -170,15 +173,16 @@ struct Round<'r, 'a> {
     number: u64,
     report: ReclaimReport,
     owing: SmallVec<[Arc<History>; 1]>,
-    /// A group was spared for its low.
+    /// A group was spared for its low: there may be a pass below low.
     low_kept: bool,
     /// The protection of a group depends on what others use, and so falls as they give.
     shares: bool,
     /// Groups that were reclaimed below their low: one event each.
     low_broken: SmallVec<[u32; 4]>,
-    /// A reclaimer has freed nothing lately, and is asked once nothing else is left.
+    /// A reclaimer was passed over because it has freed nothing lately. It is asked once nothing
+    /// else is left.
     spared: bool,
-    /// Nothing else is left.
+    /// Nothing else is left: such reclaimers are asked, too.
     last: bool,
     /// The round is counted among those of its target.
     under_way: bool,
@@ -186,7 +190,7 @@ struct Round<'r, 'a> {
     /// The time when the lap began, or the last call ended: the clock is not read for each group.
     now: Instant,
     lap_begun: Instant,
-    /// Calls that have freed nothing, and that say something about their reclaimer.
+    /// How many calls have freed nothing, of those that say something about their reclaimer.
     fruitless: u64,
 }
 
@@ -198,6 +202,8 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
     if want == 0 {
         return None;
     }
+    // Which groups are in excess follows from their shares, so these are looked at first. The time
+    // of that look is given back to reclaim.
     request.deadline = earlier(request.deadline + shares::look(target.tree()), request.end);
     context::in_hook(|| {
         let now = clock::now();
@@ -222,12 +228,15 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
             lap_begun: now,
             fruitless: 0,
         };
+        // To tell at the end whether other threads have freed something below the target meanwhile.
         let before = round.rings(|rings, ring| rings.fruitful(ring));
-        // Where no group gives there are none to ask before others.
+        // Where nothing has come since the last round that came to nothing, no reclaimer is worth
+        // asking before those that gave nothing lately: all are asked at once.
         round.last = round.rings(|rings, ring| rings.is_barren(ring));
         round.set_under_way(true);
         round.make_passes(before);
         round.set_under_way(false);
+        // Remembered until a call below the target frees something again.
         if round.report.freed == 0 {
             round.rings(|rings, ring| rings.note_barren(ring));
         }
@@ -257,14 +266,19 @@ impl<'r> Round<'r, '_> {
             .saturating_sub(self.report.pending)
     }
 
+    /// True if the round has to end: there is enough, the time is up, or nothing waits for the
+    /// group any longer.
     fn is_done(&mut self) -> bool {
         let over = self.left() > 0 && self.request.is_over();
         self.report.timed_out |= over;
         over || self.left() == 0
     }
 
-    /// `before`: how many calls had freed something when the round began.
+    /// Makes the passes of a round, until there is enough. They go from the groups that should give
+    /// first to those that are to be spared longest. `before` is how many calls had freed something
+    /// when the round began.
     fn make_passes(&mut self, before: u64) {
+        // Groups above their soft limits have more than their part: they give before all others.
         if self.has_excess() {
             self.pass(ReclaimPass::Soft);
             // The groups in excess went, or went below their limits, before the pass looked.
@@ -276,11 +290,16 @@ impl<'r> Round<'r, '_> {
                 return;
             }
         }
+        // All groups, as far as neither min nor low covers what they have.
         self.pass(ReclaimPass::Unprotected);
+        // The reclaimers that freed nothing lately were left out, to save calls. Before a charge is
+        // refused each of them is asked after all.
         if self.came_to_nothing() && self.spared && !self.last {
             self.last = true;
             self.pass(ReclaimPass::Unprotected);
         }
+        // Low is broken only where nothing else is left: neither this round nor those of other
+        // threads got anything.
         if self.came_to_nothing() && self.others_came_to_nothing(before) && self.low_kept {
             self.pass(ReclaimPass::Low);
         }
@@ -308,6 +327,8 @@ impl<'r> Round<'r, '_> {
         self.rings(|rings, ring| rings.fruitful(ring)) == before
     }
 
+    /// Counts the round among those of its target, or no longer. Rounds that overlap it wait for
+    /// the counted ones alone.
     fn set_under_way(&mut self, under_way: bool) {
         if std::mem::replace(&mut self.under_way, under_way) != under_way {
             self.rings(|rings, ring| rings.count_round(ring, if under_way { 1 } else { -1 }));
@@ -330,12 +351,14 @@ impl<'r> Round<'r, '_> {
         self.rings(|rings, ring| rings.counts(ring, RingReason::Excess).any())
     }
 
-    /// Laps until there is enough, or no group has more.
+    /// Makes laps until there is enough, or no group has more. The first laps learn how much there
+    /// is, each further one asks for a part of what is missing, and the last for everything.
     fn pass(&mut self, pass: ReclaimPass) {
         // The rest of a lap that another round has begun, and a whole one.
         let is_whole = self.rings(|rings, ring| rings.is_fresh(ring, pass));
         let rest = self.lap(pass, false);
-        // All groups have been looked at, and by this round alone.
+        // All groups have been looked at, by this round alone, and none had anything: a further lap
+        // would find the same.
         if is_whole && rest == 0 && self.rings(|rings, ring| rings.overlapping(ring)) <= 1 {
             return;
         }
@@ -352,6 +375,8 @@ impl<'r> Round<'r, '_> {
             } else {
                 u64::MAX
             };
+            // Each group is asked for the part of its weight that the missing bytes are of all
+            // weights; for a little at least, so that the lap brings something.
             let part = proportion(WHOLE, self.left().min(most), all).max(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
             all = self.lap(pass, lap == LAPS_MAX);
@@ -367,7 +392,8 @@ impl<'r> Round<'r, '_> {
         while !self.is_done() {
             match self.rings(|rings, ring| rings.next_turn(ring, pass)) {
                 WalkStep::Visit(group, ring) => {
-                    // The walk has taken the handle.
+                    // The walk has taken the handle, under the lock: the group stays until the end
+                    // of its turn.
                     let group = Handle::adopt(group.object);
                     all = all.saturating_add(self.visit(&group, ring, pass, everything));
                 }
@@ -378,7 +404,8 @@ impl<'r> Round<'r, '_> {
         all
     }
 
-    /// Returns what the group weighs in this pass: 0 where it has nothing for it.
+    /// Gives a group its turn: looks at what it has, asks its reclaimers for its part, and counts
+    /// what came back. Returns what the group weighs in this pass: 0 where it has nothing for it.
     fn visit(&mut self, group: &Counter, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
@@ -414,6 +441,9 @@ impl<'r> Round<'r, '_> {
         } else {
             self.rings(|rings, _| rings.begin_turn(ring, &turn))
         };
+        // It has nothing for this pass, other threads ask for all of it already, or it has given
+        // more than its part before. Where it has nothing, it must not save up for a later turn
+        // what it cannot give now.
         let Some(ask) = asked.filter(|&ask| ask > 0) else {
             self.drop_last(group, ready);
             if most == 0 {
@@ -422,6 +452,7 @@ impl<'r> Round<'r, '_> {
             return asked.map_or(0, |_| weight);
         };
         let (mut freed, fruitless, mut calls) = (0_u64, self.fruitless, 0);
+        // Lowest priority first. The next one is asked only for what those before it did not bring.
         for &(ref reclaimer, able) in &ready {
             let want = able.min(ask.saturating_sub(freed));
             if want > 0 && !self.is_done() {
@@ -430,6 +461,7 @@ impl<'r> Round<'r, '_> {
             }
         }
         self.drop_last(group, ready);
+        // One event for each group and round, and only where its low was really broken.
         if pass == ReclaimPass::Low
             && freed > 0
             && group.usage() < low
@@ -438,6 +470,8 @@ impl<'r> Round<'r, '_> {
             self.low_broken.push(ring);
             events::count(group, Event::Low);
         }
+        // The round has enough before the group has given its part: its turn goes on in the next
+        // round.
         let keep = self.left() == 0 && freed > 0;
         self.rings(|rings, _| {
             if rings.end_turn(ring, pass, ask, freed) > 0 && keep {
@@ -452,6 +486,8 @@ impl<'r> Round<'r, '_> {
         proportion(weight, most.saturating_sub(freed), most).max(1)
     }
 
+    /// Works out which bytes of a group no reclaimer is asked for in this pass: as things are now,
+    /// and as they were when the lap began.
     fn protection(&mut self, group: &Counter, pass: ReclaimPass) -> ProtectedBytes {
         let Some(mut views) = views(group, self.target) else {
             return ProtectedBytes::default();
@@ -461,6 +497,8 @@ impl<'r> Round<'r, '_> {
             .request
             .breaks_low
             .is_some_and(|most| importance::of(group) <= most);
+        // Min always holds. The pass below low leaves low aside, but not for groups that are more
+        // important than the charge.
         let of_pass = |min: u64, low: u64| {
             if pass == ReclaimPass::Low && breaks_low {
                 min
@@ -470,6 +508,8 @@ impl<'r> Round<'r, '_> {
         };
         self.low_kept |= pass != ReclaimPass::Low && low > min && breaks_low;
         let now = of_pass(min, low);
+        // Nothing is protected, or by the group's own setting alone: what other groups give changes
+        // nothing, so both figures are the same.
         if now == 0 || views.parents().len() == 0 {
             return ProtectedBytes {
                 low,
@@ -477,6 +517,9 @@ impl<'r> Round<'r, '_> {
                 in_lap: now,
             };
         }
+        // The group has a share of what its parents protect, and a larger one the more the others
+        // give. Its weight is to be that of the beginning of the lap, or the order of turns would
+        // decide.
         self.shares = true;
         let parents = views
             .parents()
@@ -491,7 +534,9 @@ impl<'r> Round<'r, '_> {
         }
     }
 
-    /// Bytes that a group could give, and the reclaimers to ask, in their order.
+    /// Asks the reclaimers of a group how much each could free. Returns the bytes that the group
+    /// could give, and the reclaimers in their order. One that is not to be asked in this round
+    /// counts with nothing.
     fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, Ready) {
         let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
@@ -508,11 +553,13 @@ impl<'r> Round<'r, '_> {
                     self.spared = true;
                     self.last
                 }
+                // It has promised memory. To ask it again would bring nothing sooner.
                 Standing::Owes => {
                     self.note_promise(&reclaimer.history);
                     false
                 }
             };
+            // `reclaimable` is foreign code, too, and may panic.
             let able = if asked {
                 watch::during(group, || reclaimer.reclaimable())
             } else {
@@ -528,6 +575,8 @@ impl<'r> Round<'r, '_> {
         (all.min(usage), ready)
     }
 
+    /// Gives the copies of the list of reclaimers up. Where a registration was dropped meanwhile
+    /// this is the last of it, and its drop may panic.
     fn drop_last(&mut self, group: &Counter, ready: Ready) {
         for (reclaimer, _) in ready {
             self.report.panics += u64::from(registrations::drop_last(group, reclaimer));
@@ -557,6 +606,9 @@ impl<'r> Round<'r, '_> {
             history: &reclaimer.history,
         };
         self.request.asked = true;
+        // Two figures show what comes back, and neither is enough alone: a reclaimer that frees on
+        // another thread uncharges nothing here, and usage also moves by what others charge. So the
+        // larger one counts: what this thread uncharged, or the claim as far as usage has fallen.
         let usage = target.usage();
         let uncharged = freed::uncharged();
         let promised = reclaimer.history.promised();
@@ -590,12 +642,15 @@ impl<'r> Round<'r, '_> {
         freed
     }
 
+    /// Notes a reclaimer that has promised more, once each.
     fn note_promise(&mut self, history: &Arc<History>) {
         if !self.owing.iter().any(|other| Arc::ptr_eq(other, history)) {
             self.owing.push(Arc::clone(history));
         }
     }
 
+    /// Remembers whether a reclaimer freed anything. Its call also moves the time of the round on,
+    /// so that the clock is read once for each call.
     fn judge(&mut self, reclaimer: &Reclaimer, fruitful: bool, usage: u64) {
         self.fruitless += u64::from(!fruitful);
         self.now = clock::now();
@@ -621,6 +676,7 @@ impl<'r> Round<'r, '_> {
 /// After `apply_proportional_protection` in `mm/vmscan.c`.
 fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {
     let usage = usage.max(protection);
+    // Plus 1, so that no usage divides by zero.
     let whole = u128::from(usage) + 1;
     let spared = u128::from(weight) * u128::from(protection) / whole;
     weight - u64::try_from(spared).unwrap_or(weight)

@@ -79,7 +79,8 @@ pub(crate) fn of(group: &Counter) -> u32 {
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 
-/// Steps of a look under one hold of the tree's lock.
+/// How many steps of a look one hold of the tree's lock takes. Between two slices charges that are
+/// refused get the lock.
 const SLICE: usize = 64;
 
 /// Divides anew where a share or a max has moved. Returns the time that it took: a step for each
@@ -96,12 +97,15 @@ pub(crate) fn look(tree: &Tree) -> Duration {
     clock::now().saturating_duration_since(begun)
 }
 
-/// False: the wave of that number is over.
+/// Takes the steps of one slice, and sets the soft limits that have moved by them. False: the wave
+/// of the number `until` is over, with all that was noted when the look began.
 fn look_at_slice(tree: &Tree, until: &mut Option<u64>) -> bool {
     let path = SlowPath::enter();
     let mut due: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
     // Mutation: two-looks-at-shares-at-once
     let stocks = tree.lock(&path);
+    // The table's lock is for the steps alone. The limits are set without it, each under the lock
+    // of the group's shard; the tree's lock keeps other looks away until they are.
     let goes_on = {
         let mut shares = group_tree::shared(tree).shares.lock();
         let until = *until.get_or_insert_with(|| shares.last_wave());
@@ -148,6 +152,8 @@ impl Shares {
         let of = online(parent);
         let linked = online(group);
         let key = parent.key();
+        // The first child with a share: the table gets its parent, and each level above learns that
+        // there is one below it.
         if share > 0 && !self.parents.contains_key(&key) {
             let mut depth = 0;
             let mut new = SmallVec::<[(u64, u64); 16]>::new();
@@ -192,6 +198,8 @@ impl Shares {
             // Mutation: a-share-that-changes-moves-no-part
             self.noted.parents.insert((siblings.depth, key));
         }
+        // The last child with a share has gone, and the parent goes from the table. It was noted a
+        // moment ago; a step that finds it gone does nothing.
         if siblings.children.is_empty() {
             self.parents.remove(&key);
             for level in parent.path_to_root() {
@@ -205,6 +213,9 @@ impl Shares {
     /// its way up.
     fn to_divide(&self, parent: &Counter) -> u64 {
         let path: SmallVec<[&Counter; 16]> = parent.path_to_root().collect();
+        // From the root down: what a level hands on is what comes from above, or its part of that
+        // where it has a share, and never more than its own max. The max of a level that is only
+        // observed limits nothing.
         path.into_iter().rev().fold(u64::MAX, |above, level| {
             let part = self
                 .find(level)
@@ -217,8 +228,10 @@ impl Shares {
         })
     }
 
-    /// One step of the present wave. Returns a group whose soft limit has to be set, and to which
-    /// bytes.
+    /// Takes one step of the present wave. Returns a group whose soft limit has to be set, and to
+    /// which bytes. Levels come first, for they only find parents; then the parents, those further
+    /// up before the others; then the children. What was noted may be gone by now: then the step
+    /// does nothing.
     fn step(&mut self) -> Option<(Handle, u64)> {
         self.steps += 1;
         let Moved {
@@ -233,6 +246,8 @@ impl Shares {
         } else if let Some((_, key)) = parents.pop_first() {
             let parent = self.parents.get(&key)?.parent;
             let bytes = self.to_divide(&parent);
+            // Where the parent divides what it did before, nothing below it has moved, and the step
+            // ends here.
             if self.parents.get_mut(&key)?.divided.replace(bytes) != Some(bytes) {
                 self.wave.children.insert(key, 0);
                 self.wave.levels.insert(key, 0);

@@ -29,6 +29,8 @@ pub(crate) fn begin(level: &Counter, want: u64) -> bool {
     let owed = context::in_hook(|| {
         let mut owed: u64 = 0;
         for (group, ring) in groups_below(level) {
+            // Also for groups that are asked for nothing more: the handle is given up with the
+            // value.
             let group = Handle::adopt(group.object);
             if owed < want {
                 owed = owed.saturating_add(begin_in(level, &group, ring, want - owed));
@@ -39,7 +41,8 @@ pub(crate) fn begin(level: &Counter, want: u64) -> bool {
     want > 0 && owed.is_some_and(|owed| owed >= want)
 }
 
-/// With a handle each.
+/// Returns the groups with reclaimers at and below `level`, with a handle each, which the caller
+/// adopts.
 fn groups_below(level: &Counter) -> SmallVec<[(WeakCounter, u32); WITH_RECLAIMERS_MAX]> {
     let ring = rings::number(level);
     if ring == NO_RING {
@@ -49,12 +52,14 @@ fn groups_below(level: &Counter) -> SmallVec<[(WeakCounter, u32); WITH_RECLAIMER
     rings::lock(level.tree()).with_reclaimers(ring)
 }
 
-/// Returns what the reclaimers of one group owe.
+/// Has the reclaimers of one group begin, where they owe nothing yet. Returns what they owe by
+/// then.
 fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
     let patience = group_tree::of(level).settings.reclaim_time;
     let kinds = [Protection::Min, Protection::Low];
     let protected =
         views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
+    // What neither min nor low covers may be asked for, and no more than is wanted.
     let mut open = group
         .usage()
         .saturating_sub(protected[0].max(protected[1]))
@@ -64,6 +69,8 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
         let standing = reclaimer
             .history
             .standing_before_start(group.usage(), patience);
+        // One that owes memory already is not asked twice for it; what it owes counts all the same.
+        // One that is spared is left alone.
         if standing == Standing::Ready && open > 0 {
             call(level, group, &reclaimer, open);
         }

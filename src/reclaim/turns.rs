@@ -68,7 +68,7 @@ fn asked_in(pass: ReclaimPass) -> ReclaimPass {
     }
 }
 
-/// Facts of a round about a group that has its turn.
+/// What a round knows about the group whose turn begins.
 pub(crate) struct GroupTurn {
     pub(crate) pass: ReclaimPass,
     /// The ring of the group under pressure.
@@ -94,8 +94,9 @@ pub(crate) enum WalkStep<M> {
     LapOver,
 }
 
-/// A lap's part of a weight. Rounded up, where the part is rounded down: a share that is a whole
-/// number is that number, and no byte is left over that would take a lap of its own.
+/// The part of a weight that a lap asks for. It is rounded up, where the part itself is rounded
+/// down: so a share that is a whole number is that number, and no byte is left over that would take
+/// a lap of its own.
 fn share(weight: u64, part: u64) -> u64 {
     let share = (u128::from(weight) * u128::from(part)).div_ceil(u128::from(WHOLE));
     u64::try_from(share).unwrap_or(u64::MAX)
@@ -110,7 +111,7 @@ const LOOKED_AT_MAX: u32 = 256;
 const IDLE_MAX: u32 = 64;
 
 impl<M: RingMember> Rings<M> {
-    /// Bytes of the rings that have ever been in use.
+    /// The memory of all rings that have ever been in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.all.len() * size_of::<Ring<M>>()) as u64
     }
@@ -130,13 +131,16 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].links[kind as usize]
     }
 
-    /// Says if `reason` holds for a group itself. The group above counts its children for which it
-    /// holds, themselves or somewhere below. So a change ends at the first level for which it
-    /// changes nothing: a charge that changes this at each level of its path passes the path once.
+    /// Notes whether `reason` holds for a group itself, and corrects the counts and rings above.
+    /// The group above counts its children for which it holds, themselves or somewhere below. So a
+    /// change ends at the first level for which it changes nothing: a charge that changes this at
+    /// each level of its path passes the path once.
     pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
         let mut before = self.count(ring, reason).any();
         self.count(ring, reason).own = own;
         let mut at = ring;
+        // A level above counts this one or does not. Where that has not changed, nothing has
+        // changed further up, either.
         while self.count(at, reason).any() != before {
             self.relink(at);
             at = self.all[at as usize].parent;
@@ -153,8 +157,8 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// Puts it into the rings above, or takes it out of them, as its counts say. A group in excess
-    /// without a reclaimer here or below stands in none.
+    /// Puts a group into the rings above, or takes it out of them, as its counts say. A group in
+    /// excess without a reclaimer here or below stands in none.
     fn relink(&mut self, ring: u32) {
         let Ring { parent, counts, .. } = self.all[ring as usize];
         if parent == NO_RING {
@@ -179,7 +183,8 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// To the end of the ring above.
+    /// Puts a group at the end of the ring above. `served` is the lap in which it counts as served:
+    /// with the present one its turn comes in the next lap.
     fn append(&mut self, ring: u32, parent: u32, kind: ReclaimPass, served: u64) {
         let above = self.links(parent, kind);
         let last = std::mem::replace(&mut above.last, ring);
@@ -194,6 +199,7 @@ impl<M: RingMember> Rings<M> {
         links.served = served;
     }
 
+    /// Takes a group out of the ring above, from wherever it stands there.
     fn take_out(&mut self, ring: u32, parent: u32, kind: ReclaimPass) {
         let RingLinks { prev, next, .. } = *self.links(ring, kind);
         match prev {
@@ -220,6 +226,8 @@ impl<M: RingMember> Rings<M> {
                 links,
                 ..
             } = &self.all[at as usize];
+            // A group stands in a ring also for what is below it, and then has no reclaimer of its
+            // own.
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
             if let Some(member) = own.filter(|member| member.usage() > 0 && member.take_handle()) {
                 found.push((member, at));
@@ -227,6 +235,8 @@ impl<M: RingMember> Rings<M> {
                     break;
                 }
             }
+            // Down to the first member of its ring, else on to the next one of the ring above, or
+            // of the nearest ring further up that has a next one.
             let mut next = links[kind].first;
             while next == NO_RING && at != top {
                 next = self.all[at as usize].links[kind].next;
@@ -242,25 +252,30 @@ impl<M: RingMember> Rings<M> {
         found
     }
 
-    /// The group below `top` that has its turn in a pass: among the groups in excess and all that
-    /// is below them, or among all with reclaimers. The group that it returns counts as served,
-    /// unless [`keep_turn`](Self::keep_turn) takes that back.
+    /// Finds the group at or below `top` that has its turn in a pass: among the groups in excess
+    /// and all that is below them, or among all with reclaimers. The group that it returns counts
+    /// as served, unless [`keep_turn`](Self::keep_turn) takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
         let soft = pass == ReclaimPass::Soft;
         let asked = asked_in(pass);
         let mut at = top;
         let mut came_by = ReclaimPass::Soft;
+        // True at and below a group whose reclaimers this pass asks: anywhere, or in a soft pass
+        // from a group in excess on.
         let mut covered = !soft;
         let mut idle = 0;
         loop {
             // Groups below one in excess are reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
             let kind = if covered { asked } else { ReclaimPass::Soft };
+            // A lap of `top`'s own ring goes on where the last call stopped. Further down a lap
+            // begins with each lap above.
             if at != top {
                 self.enter(at, came_by, kind);
             }
             let own = self.count(at, reason(kind)).own;
             let links = self.links(at, kind);
+            // The group itself comes before those below it.
             if covered && own && links.own_served < links.lap {
                 links.own_served = links.lap;
                 let member = self.all[at as usize]
@@ -271,6 +286,7 @@ impl<M: RingMember> Rings<M> {
                     return WalkStep::Visit(member, at);
                 }
                 idle += 1;
+                // Charges take this lock in their walks, so no walk over rings keeps it for long.
                 if idle == IDLE_MAX {
                     return WalkStep::OnlyIdle;
                 }
@@ -278,11 +294,14 @@ impl<M: RingMember> Rings<M> {
             }
             let first = links.first;
             let lap = links.lap;
+            // Served members are at the end of the ring. So the first one tells whether any is left
+            // in this lap.
             if first != NO_RING && self.links(first, kind).served < lap {
                 at = first;
                 came_by = kind;
                 continue;
             }
+            // All members of this ring have been served: the next lap begins.
             self.links(at, kind).lap += 1;
             if at == top {
                 self.begin_lap(top, pass, SMALL);
@@ -299,8 +318,8 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// True if no group has had its turn in the present lap of a pass over all groups. A few steps
-    /// a level.
+    /// True if no group has had its turn in the present lap of a pass over all groups, so that the
+    /// lap will look at all of them. A few steps a level.
     pub(crate) fn is_fresh(&self, top: u32, pass: ReclaimPass) -> bool {
         let (kind, mut at) = (asked_in(pass), top);
         loop {
@@ -329,12 +348,14 @@ impl<M: RingMember> Rings<M> {
     fn enter(&mut self, at: u32, came_by: ReclaimPass, kind: ReclaimPass) {
         let above = self.all[at as usize].parent;
         let lap = self.links(above, came_by).lap;
+        // Not when the walk comes again in the same lap above: then it goes on with the lap that it
+        // has begun here.
         if std::mem::replace(&mut self.links(at, came_by).entered, lap) != lap {
             self.links(at, kind).lap += 1;
         }
     }
 
-    /// The lap that begins asks each group for `part` of [`WHOLE`].
+    /// Begins a lap that asks each group for `part` of [`WHOLE`].
     pub(crate) fn begin_lap(&mut self, target: u32, pass: ReclaimPass, part: u64) {
         self.all[target as usize].parts[pass as usize] = part;
     }
@@ -382,17 +403,22 @@ impl<M: RingMember> Rings<M> {
             .min(member.usage().saturating_sub(turn.protection))
             .saturating_sub(ring.asked);
         let part = share(turn.weight, part).min(most.max(1));
+        // A turn that goes on has had its part added to the balance when it began.
         let part = if std::mem::take(&mut links.kept) {
             0
         } else {
             part
         };
+        // The balance is what the group may be asked for. It stays within what the group could
+        // give: neither what it owes nor what it has given too much grows beyond that.
         let [least, most_signed] =
             [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         links.balance = links
             .balance
             .saturating_add_unsigned(part)
             .clamp(-least, most_signed.max(-least));
+        // Other threads are asking for all of it. The balance has been brought up to date all the
+        // same.
         if most == 0 {
             return None;
         }
@@ -401,23 +427,28 @@ impl<M: RingMember> Rings<M> {
         } else {
             links.balance.max(0).cast_unsigned()
         };
+        // At least a cluster, so that no call is made for a few bytes. What comes beyond the
+        // balance makes it negative, and is held against the group in later laps.
         let ask = if balance > 0 {
             turn.left.min(balance.max(CLUSTER)).min(most)
         } else {
             0
         };
+        // Until the turn ends no other thread asks for these bytes.
         ring.asked += ask;
         Some(ask)
     }
 
-    /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may
-    /// still be asked for.
+    /// Ends a turn: the group was `asked` for bytes and `freed` some. Returns what it may still be
+    /// asked for.
     pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
         self.all[at as usize].asked -= asked;
         let links = self.links(at, asked_in(pass));
         links.balance = links.balance.saturating_sub_unsigned(freed);
         let left = links.balance;
         let mut at = if freed > 0 { at } else { NO_RING };
+        // Each level above learns that something came below it: rounds for these targets look at
+        // the number before they give up.
         while at != NO_RING {
             let ring = &mut self.all[at as usize];
             ring.fruitful += 1;
@@ -426,7 +457,7 @@ impl<M: RingMember> Rings<M> {
         left
     }
 
-    /// A round for a target begins (1) or ends (-1).
+    /// Counts a round for a target that begins (1) or ends (-1).
     pub(crate) fn count_round(&mut self, target: u32, change: i32) {
         self.all[target as usize].rounds += change;
         let mut above = self.all[target as usize].parent;
@@ -436,12 +467,12 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// Calls below a target that freed something.
+    /// How many calls below a target have freed something so far.
     pub(crate) fn fruitful(&self, target: u32) -> u64 {
         self.all[target as usize].fruitful
     }
 
-    /// A round for a target has come to nothing.
+    /// Notes that a round for a target has come to nothing.
     pub(crate) fn note_barren(&mut self, target: u32) {
         let ring = &mut self.all[target as usize];
         ring.barren = ring.fruitful;
@@ -453,7 +484,8 @@ impl<M: RingMember> Rings<M> {
         ring.barren == ring.fruitful
     }
 
-    /// Rounds that may be at the groups below a target.
+    /// How many rounds may be at the groups below a target: those for the target, for a group below
+    /// it, and for a group above it.
     pub(crate) fn overlapping(&self, target: u32) -> i32 {
         let Ring {
             rounds,
@@ -469,15 +501,16 @@ impl<M: RingMember> Rings<M> {
         sum
     }
 
-    /// It has nothing to give: what it might have been asked for lapses, what it has given too much
-    /// stays.
+    /// Notes that a group has nothing to give: what it might have been asked for lapses, what it
+    /// has given too much stays.
     pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
         let links = self.links(ring, asked_in(pass));
         links.balance = links.balance.min(0);
         links.kept = false;
     }
 
-    /// A ring for a group whose parent has `parent`. Returns its number. There is room for it.
+    /// Makes a ring for a group whose parent has the ring `parent`, and returns its number. The
+    /// caller has reserved room for it.
     pub(crate) fn add(&mut self, member: M, parent: u32) -> u32 {
         let new = Ring {
             member: Some(member),
@@ -493,7 +526,8 @@ impl<M: RingMember> Rings<M> {
         (self.all.len() - 1) as u32
     }
 
-    /// A group is released: none is below it, and it has neither reclaimers nor excess.
+    /// Frees the ring of a group that is released. No group is below it, and it has neither
+    /// reclaimers nor excess.
     pub(crate) fn remove(&mut self, ring: u32) {
         for reason in [RingReason::Excess, RingReason::Reclaimers] {
             self.set_own(ring, reason, false);
@@ -517,6 +551,8 @@ impl Moment {
                 ..Moment::NONE
             };
         }
+        // The larger of then and now: memory that was given back since still counts, and memory
+        // that was charged since counts, too.
         let usage = self.figures.usage.max(figures.usage);
         let children = [0, 1].map(|kind| self.figures.children[kind].max(figures.children[kind]));
         self.figures = ParentFigures { usage, children };

@@ -1,9 +1,9 @@
 //! Debug builds watch the calls of reclaimers, and say which one has not returned for a second.
 //!
-//! A charge calls reclaimers on its own thread. Where the caller holds the lock of its cache, and the
-//! reclaimer takes it, the thread waits for itself: the program stands still, with nothing said. So a
-//! thread of the crate looks at the calls that are under way. It starts with the first of them, and
-//! ends a second after the last. In other builds, and in models, nothing is watched.
+//! A charge calls reclaimers on its own thread. Where the caller holds the lock of its cache, and
+//! the reclaimer takes it, the thread waits for itself: the program stands still, with nothing
+//! said. So a thread of the crate looks at the calls that are under way. It starts with the first
+//! of them, and ends a second after the last. In other builds, and in models, nothing is watched.
 //!
 //! The list names groups without a handle, so a call that hangs keeps no group but those that its
 //! charge keeps.
@@ -26,14 +26,15 @@ use crate::thread::helper::Helper;
 /// Miri takes longer for a call than the watch waits.
 const WATCHES: bool = TIME_PASSES && cfg!(all(debug_assertions, not(miri)));
 
-/// So that it is said within a second.
+/// How long a call may take before it is reported: less than a second, so that it is said within
+/// one.
 const PATIENCE: Duration = Duration::from_millis(900);
 
 process_wide!(calls: Lock<WatchedCalls> = || Lock::new(Rank::Bookkeeping, WatchedCalls::default()));
 
 #[derive(Default)]
 pub(crate) struct WatchedCalls {
-    /// Calls that there were.
+    /// How many calls there have been: the number of the last one.
     numbers: u64,
     under_way: BTreeMap<u64, WatchedCall>,
     helper: Helper,
@@ -54,17 +55,19 @@ struct Listed(u64);
 impl Drop for Listed {
     fn drop(&mut self) {
         let ended = with(|calls| calls.under_way.remove(&self.0));
+        // Without the lock: it may free memory, and the allocator may charge.
         drop(ended);
     }
 }
 
 fn with<R>(work: impl FnOnce(&mut WatchedCalls) -> R) -> R {
-    // What an allocator charges under the lock calls nothing.
+    // In a slow path: an allocator that charges under the lock calls no policy and takes no lock.
     let _path = SlowPath::enter();
     work(&mut calls().lock())
 }
 
-/// Calls reclaimers of a group. The caller is in no slow path, and keeps the group.
+/// Calls reclaimers of a group, as a call that is watched where the build watches them. The caller
+/// is in no slow path, and keeps the group.
 #[inline]
 pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
     if !WATCHES {
@@ -76,6 +79,8 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
         thread: thread::current(),
         is_reported: false,
     };
+    // From here on the watch sees the call. It leaves the list when it returns, and also when it
+    // panics.
     let _listed = with(|calls| {
         calls.numbers += 1;
         calls.under_way.insert(calls.numbers, begins);
@@ -93,6 +98,8 @@ impl WatchedCalls {
         let mut next: Option<Duration> = None;
         for call in self.under_way.values_mut().filter(|call| !call.is_reported) {
             let left = PATIENCE.saturating_sub(now.saturating_duration_since(call.begun));
+            // A call that hangs is reported once. The thread sleeps until the next one would be
+            // late.
             if left.is_zero() {
                 call.is_reported = true;
                 stuck.push(call.clone());
@@ -117,6 +124,7 @@ fn run() {
 
 /// Listeners and subscribers are foreign code: no lock is held.
 fn report(call: WatchedCall) {
+    // The list keeps no group. Where this one has gone there is nobody to tell.
     let Some(group) = call.group.try_pin() else {
         return;
     };

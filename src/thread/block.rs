@@ -17,6 +17,8 @@ use crate::thread::slot::Slot;
 use crate::thread::tally::Tally;
 use crate::thread::transit::Transit;
 
+/// The memory of one thread, where its hits store: those of two threads never write the same line.
+/// The next thread with the number takes it over as it stands.
 #[repr(C)]
 pub(crate) struct Block {
     pub(crate) transit: Apart<Transit>,
@@ -26,9 +28,9 @@ pub(crate) struct Block {
     id: StatU32,
     /// 1: its thread has ended, and no other thread has it yet (E8).
     free: AtomicU32,
-    /// The same for readers that may be late.
+    /// The same as `free`, for readers to whom a late answer does no harm.
     ended: AtomicBool,
-    /// Place where a sweep has found credit last, as halves of an index.
+    /// Where a sweep has found credit last, as the halves of an index.
     credit_at: [StatU32; 2],
     pub(crate) slots: Directory<Slot, Paces>,
     pub(crate) audit: Directory<Tally>,
@@ -88,7 +90,7 @@ impl Block {
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
     }
 
-    /// Of a block that is not published yet.
+    /// Sets the number of a block that no other thread can find yet.
     pub(super) fn set_number(&self, number: u32) {
         self.id.store(number, Ordering::Relaxed);
     }
@@ -111,7 +113,7 @@ impl Block {
         }
     }
 
-    /// The number of the thread. A newer block has a larger one.
+    /// The number of the block, and of its thread. A newer block has a larger one.
     pub(crate) fn number(&self) -> u32 {
         self.id.load(Ordering::Relaxed)
     }
@@ -123,7 +125,8 @@ impl Block {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Takes a block that has no thread. False where another thread was first.
+    /// Takes a block that has no thread, for the next thread or for a sweep. False where it has
+    /// one, or another thread was first.
     pub(super) fn try_take(&self) -> bool {
         // Acquire (E8): pairs with `give_up`.
         let taken = self
@@ -141,11 +144,16 @@ impl Block {
         // Release (E8): pairs with `try_take`.
         // Mutation: e8-block-given-up-relaxed
         self.free.store(1, Ordering::Release);
+        // The next thread may have the block by now, and this store may come after its own. So the
+        // word is a hint: see `has_ended`.
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// True if there is credit where a sweep has found some before.
+    /// True if there is credit where a sweep has found some before. A first look by one slot: where
+    /// it finds any, no search is needed.
     pub(super) fn seems_to_hold_credit(&self) -> bool {
+        // The two halves may be of two sweeps. For a first look any slot will do, and no index is
+        // out of bounds.
         let at = SlotIndex::of_halves(
             self.credit_at
                 .each_ref()
@@ -154,7 +162,8 @@ impl Block {
         self.slots.get(at).is_some_and(|slot| slot.available() > 0)
     }
 
-    /// True if there is credit in any slot.
+    /// True if there is credit in any slot. It looks through all of them, and remembers where it
+    /// found some for [`seems_to_hold_credit`](Self::seems_to_hold_credit).
     pub(super) fn holds_credit(&self) -> bool {
         let found = self.slots.made().find(|(_, slot)| slot.available() > 0);
         if let Some((at, _)) = found {
@@ -172,12 +181,14 @@ impl Block {
             .map(|(index, _)| index)
     }
 
-    /// The number of the thread as a counter's sole charger: not zero.
+    /// The thread as a counter's sole charger: its number plus 1, because 0 says that nobody has
+    /// charged the counter.
     pub(crate) fn charger(&self) -> u64 {
         u64::from(self.number()) + 1
     }
 
-    /// The number of the thread that is a counter's sole charger.
+    /// The number of the thread that is a counter's sole charger. `None`: nobody has charged it, or
+    /// several threads have.
     pub(crate) fn number_of_charger(charger: u64) -> Option<u32> {
         u32::try_from(charger.checked_sub(1)?).ok()
     }
@@ -197,16 +208,17 @@ impl Block {
         self.slots.at(&header.objects.get())
     }
 
-    /// Units for a refill that charges `n` of them, at most `most`: a batch, or less while the thread
-    /// has refilled the slot seldom. Owner only.
+    /// Units that a refill takes for a charge of `n`, at most `most`: a batch, or less while the
+    /// thread has refilled the slot seldom. Owner only.
     pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64, most: u64) -> u64 {
         self.slots
             .pace(index)
             .map_or(most, |pace| pace.next_refill(n, batch, most))
     }
 
-    /// The result of `with` for the slot at a place of a header and the cell beside it, where the
-    /// thread has that cell. The test whether the cell is there stands for both.
+    /// Calls `with` for the slot at a place of a header and for the cell beside it, where the
+    /// thread has that cell. A hit that needs both pays for one test: where the cell is, the slot
+    /// is, too.
     ///
     /// # Safety
     ///
@@ -245,6 +257,7 @@ impl Block {
     /// Returns the cell of charges without a guard, and makes its page where there is none. Owner
     /// only. It allocates.
     pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&RawCell> {
+        // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.raw
             .get_or_make(index, Beside::default)
@@ -270,6 +283,7 @@ impl Block {
 
     /// Returns the cell of owned bytes, and makes its page where there is none. Owner only.
     pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&Tally> {
+        // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.owned
             .get_or_make(index, Beside::default)

@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 use crate::sync::barrier::light_side;
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
 
-/// Words of a line: two cache lines, which the prefetcher takes as a pair.
+/// The words of a line, which is two cache lines: the prefetcher takes them as a pair.
 const WORDS: usize = 16;
 
-/// Words before the items.
+/// The words of the head, before the items.
 const HEAD: usize = 8;
 
 // Places in the head.
@@ -95,10 +95,11 @@ impl CellsRow {
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
     }
 
-    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only.
-    /// Allocates.
+    /// Returns a place for each node, and makes the row where it has fewer. Also returns by how
+    /// many bytes the row has grown. Owner only. Allocates.
     pub(crate) fn places_or_make(&self, nodes: usize) -> (&[CellsPlace], i64) {
         let mut more = 0;
+        // No row yet, or one of a tree with fewer nodes that had the index before.
         if self.places().is_none_or(|places| places.len() < nodes) {
             let before = self.bytes();
             let made = Box::new((0..nodes).map(|_| CellsPlace::default()).collect());
@@ -160,7 +161,8 @@ const fn lines_of(items: usize) -> usize {
     (HEAD + items).div_ceil(WORDS)
 }
 
-/// Bytes of [`lines`]: a line more, for the count of those that share them.
+/// The bytes that [`lines`] takes: a line more than the words need, for the count of those that
+/// share them.
 pub(crate) const fn lines_bytes(items: usize) -> usize {
     (lines_of(items) + 1) * size_of::<CellLine>()
 }
@@ -177,8 +179,9 @@ impl ThreadStats {
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
         // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item
         // that the cells were made for, as the caller of `add` or `count` guarantees:
-        // `StatKey::add_to` and `Items::knows` find that the item is built in or was declared by the
-        // builder that the cells were made for, and the coordinator knows how many items there are.
+        // `StatKey::add_to` and `Items::knows` find that the item is built in or was declared by
+        // the builder that the cells were made for, and the coordinator knows how many items there
+        // are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -219,6 +222,8 @@ impl ThreadStats {
     pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
         let at = HEAD + item;
         let before = self.load(at);
+        // The first count of the item, or one that finds the item back at zero. A flush reads only
+        // the items that have their bit.
         if before == 0 {
             self.store(TOUCHED, self.load(TOUCHED) | 1 << item);
         }
@@ -231,7 +236,8 @@ impl ThreadStats {
         // Mutation: e17-add-without-light
         light_side(fenced);
         let listed = self.word(LISTED).load(Ordering::Acquire);
-        // One test finds both: the cells are not listed, or more is written than is due.
+        // One test finds both reasons to leave the fast path: the cells are not listed, or more is
+        // written than is due. Each makes one of two numbers negative.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();
         if (listed.cast_signed() - 1) | due < 0 {
             Added::Due
@@ -256,6 +262,7 @@ impl ThreadStats {
 
     /// Grains written since they were announced last, if those are more than `quantum`.
     pub(crate) fn unannounced(self, quantum: u64) -> Option<u64> {
+        // What is due is always a quantum beyond what has been announced.
         let announced = self.load(DUE).wrapping_sub(quantum);
         let grains = self.load(WRITTEN).wrapping_sub(announced);
         (grains > quantum).then_some(grains)

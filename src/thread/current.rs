@@ -22,9 +22,9 @@ const PLACES: usize = u8::BITS as usize;
 #[repr(C)]
 struct Current {
     group: Cell<*const Header>,
-    /// Number of guards that have left the chain from within. In between the two pointers, so that
-    /// the compiler moves each by a register: as one vector, a switch back would wait for the store
-    /// of the last switch twice.
+    /// How many guards have left the chain from within. Each may have changed what the scope of a
+    /// call has on its stack. In between the two pointers, so that the compiler moves each by a
+    /// register: as one vector, a switch back would wait for the store of the last switch twice.
     unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
     places: [CurrentScope; PLACES],
@@ -49,7 +49,8 @@ struct CurrentScope {
     outer: Cell<*const CurrentScope>,
 }
 
-/// The same as a call has it in registers: it holds while no guard has left the chain from within.
+/// A call's copy of its scope, which stays in registers. It holds while no guard has left the chain
+/// from within.
 #[derive(Clone, Copy)]
 struct Before {
     group: *const Header,
@@ -120,6 +121,7 @@ impl EnteredScope {
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
         let outside = CurrentScope::new();
         let in_place = with_current(|current| {
+            // The lowest place that is free. With all of them taken there is none of that number.
             let taken = current.taken.get();
             let own = current.places.get(taken.trailing_ones() as usize)?;
             own.group.swap(&outside.group);
@@ -197,6 +199,9 @@ impl CurrentScope {
             return;
         }
         with_current(|current| {
+            // The common case: this scope is the innermost again, and no guard has left the chain
+            // from within since it began. Then nobody has changed what the scope has on the stack,
+            // and the call's copy in registers holds: no load waits for a store of the last switch.
             if ptr::eq(current.innermost.get(), self) && current.unlinked.get() == before.unlinked {
                 current.group.set(before.group);
                 current.innermost.set(before.outer);
@@ -206,7 +211,9 @@ impl CurrentScope {
         });
     }
 
-    /// Guards have left the chain, or are still further in, or were forgotten there.
+    /// The end of a call that is not the simple one: guards have left the chain, or are still
+    /// further in, or were forgotten there. Where the scope is in the chain no more, one further
+    /// out has ended and has restored the words.
     #[cold]
     #[inline(never)]
     fn end_call_slow(&self, current: &Current) {
@@ -225,6 +232,8 @@ impl CurrentScope {
             if ptr::eq(current.innermost.get(), self) {
                 self.restore(current);
             } else if let Some(scope) = self.further_in(current) {
+                // The next scope further in takes over what this one would have restored, so the
+                // chain closes around it. The thread's own words stay as they are.
                 scope.group.set(self.group.get());
                 scope.outer.set(self.outer.get());
                 current.unlinked.set(current.unlinked.get().wrapping_add(1));

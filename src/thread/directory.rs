@@ -97,7 +97,7 @@ pub(crate) struct Header {
     pub(crate) capacity: AtomicU64,
     /// Place of the slots; none if every operation goes through the slow path.
     pub(crate) slots: ShownPlace<Slot>,
-    /// The same for the cells of the statistics.
+    /// Place of the cells of the statistics, or none.
     pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
@@ -332,7 +332,7 @@ impl<T, B: Default> Directory<T, B> {
     }
 
     /// Returns the entry of an index, and makes its page where there is none. Owner only. The page
-    /// comes from the system: an allocator may call this.
+    /// comes from the system and not from the allocator, which may be the one that calls this.
     #[inline]
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         self.get(index).or_else(|| self.make(index, fill))
@@ -343,6 +343,8 @@ impl<T, B: Default> Directory<T, B> {
     #[inline(never)]
     #[allow(unsafe_code)]
     fn make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+        // The last page is never made, so that every look-up of this index misses: a counter
+        // without slots costs the hit path no test of its own.
         if index == SlotIndex::NONE {
             return None;
         }
@@ -356,6 +358,8 @@ impl<T, B: Default> Directory<T, B> {
         // Release (E7): pairs with `get`.
         // Mutation: e7-page-published-relaxed
         pointer.store(page, Ordering::Release);
+        // The owner alone stores both figures, so neither needs an exchange. A search that reads
+        // them now may pass over this page.
         self.made
             .store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let part = 1 << (index.page as usize / PART);

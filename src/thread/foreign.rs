@@ -17,7 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::sync::{AtomicU64, Ordering, Patience, pause};
 
-/// Calls under way, the mark, and the number of noted calls that ever began, which wraps.
+/// The parts of the word: calls under way in the low bits, then the mark, then the number of noted
+/// calls that ever began, which wraps.
 const UNDER_WAY: u64 = GONE - 1;
 const GONE: u64 = 1 << 31;
 const NOTED: u64 = 1 << 32;
@@ -25,10 +26,12 @@ const NOTED: u64 = 1 << 32;
 /// The most payloads of one panic that a thread drops, each the panic of the drop before it.
 const PAYLOADS_MAX: usize = 8;
 
-/// Calls of one piece of foreign code.
+/// The calls of one piece of foreign code: how many are under way, and whether it is gone.
 #[derive(Default)]
 pub(crate) struct Calls(AtomicU64);
 
+/// A call that is under way, until the value is dropped: whoever takes the foreign code away waits
+/// for that.
 pub(crate) struct Call<'a>(&'a AtomicU64);
 
 impl Drop for Call<'_> {
@@ -53,6 +56,8 @@ impl Calls {
         // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
         // Mutation: e24-gone-is-looked-for-before-the-call-counts
         let gone = self.0.fetch_add(call, Ordering::AcqRel) & GONE != 0;
+        // It is counted in any case. Where the code is gone, the drop of this takes it off again; a
+        // remover may wait a moment longer for that.
         let call = Call(&self.0);
         (!gone).then_some(call)
     }
@@ -69,6 +74,8 @@ impl Calls {
         // AcqRel (E24): the latest count; pairs with the end of a call.
         // Mutation: e24-no-drop-waits-for-a-call
         while self.0.fetch_add(0, Ordering::AcqRel) & UNDER_WAY > 0 {
+            // A call may take any time. The remover waits for as long as it takes, without a limit:
+            // when this returns nobody runs the code.
             if !patience.wait() {
                 pause();
             }
@@ -90,6 +97,7 @@ impl Calls {
     }
 }
 
+/// Foreign code has panicked. The panic has ended, and the panic hook has reported it.
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
@@ -107,10 +115,13 @@ impl<T> Foreign<T> {
         self.0.as_ref().expect("it is there until it ends")
     }
 
+    /// Calls foreign code of the value, whose panic ends here.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, Panicked> {
         contain(|| work(self.get()))
     }
 
+    /// Gives the value to foreign code that consumes it, as a waker that is woken. A panic ends
+    /// here.
     pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
         self.0
             .take()

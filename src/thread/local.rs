@@ -1,5 +1,6 @@
 //! The words that a thread reaches without a call: where its block is, and how deep it is in slow
-//! paths.
+//! paths. They need no initialisation and no destructor, so a hit reads them at any moment of the
+//! thread's life.
 
 use std::cell::Cell;
 use std::ptr;
@@ -15,7 +16,8 @@ pub(crate) struct Local {
     /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside
     /// one sees it above zero, takes no lock and waits for nothing.
     pub(super) slow: Cell<u32>,
-    /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
+    /// One of these slow paths is an allocator's: it leaves to others what takes a lock or calls a
+    /// policy.
     pub(super) no_alloc: Cell<bool>,
     /// The slot that an allocator has found last.
     pub(crate) slot_cache: SlotCache,
@@ -31,6 +33,8 @@ per_thread! {
 }
 
 impl Local {
+    /// This thread's block, for slow paths; `None` where it has none. A hit asks
+    /// [`fast_block`](Self::fast_block), which saves the test.
     #[inline]
     pub(crate) fn block(&self) -> Option<&Block> {
         if ptr::eq(self.block.get(), no_block()) {
@@ -69,6 +73,8 @@ impl Deeper {
     pub(super) fn enter(no_alloc: bool) -> Deeper {
         with_local(|local| Deeper {
             outside: local.slow.replace(local.slow.get() + 1),
+            // What runs inside an allocator's slow path is bound by the same rules, whatever it is:
+            // it must not take a lock that the allocator's caller may hold.
             no_alloc: local.no_alloc.replace(no_alloc || local.no_alloc.get()),
         })
     }
@@ -87,6 +93,7 @@ impl Drop for Deeper {
     }
 }
 
+/// Calls `read` with this thread's block, if it has one.
 pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
 }
@@ -103,8 +110,9 @@ pub(crate) fn number() -> u32 {
     with_block(|block| block.map_or(0, Block::number))
 }
 
-/// Activates a slot of this thread. What the thread kept while the object was another counter has
-/// not looked at the place of this one.
+/// Activates a slot of this thread. The slot cache may have kept the slot while the object was
+/// another counter. This one may show no place for its slots, so that each hit takes the slow path,
+/// and a kept slot would pass by that: the cache is emptied.
 pub(crate) fn activate(slot: &Slot) {
     // Mutation: e12-allocator-keeps-the-place-of-another-counter
     with_local(|local| local.slot_cache.forget());

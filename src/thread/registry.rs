@@ -36,8 +36,8 @@ crate::sync::thread_local! {
     static HOLDER: BlockHolder = BlockHolder::register(registry());
 }
 
-/// Registers this thread on first use. False: the thread is past its destructor and stays without
-/// stock.
+/// Registers this thread on first use: it gets a block. False: the thread is past its destructor
+/// and stays without stock.
 pub(super) fn register() -> bool {
     HOLDER.try_with(|_| ()).is_ok()
 }
@@ -53,6 +53,7 @@ impl BlockHolder {
         MADE.store(true, Ordering::Relaxed);
         let block = registry.take();
         if !block.is_null() {
+            // From here on hits of this thread find the block.
             // Mutation: e8-block-given-away-in-use
             with_local(|local| local.block.set(block));
         }
@@ -65,13 +66,14 @@ impl Drop for BlockHolder {
         if model_failed() {
             return;
         }
-        // The pointers first: a charge in a later destructor must not find a block that is another
-        // thread's.
+        // The pointers first: destructors of other thread-locals may run after this one, and a
+        // charge in one of them must not find a block that is another thread's by then. It finds
+        // the empty block, misses and walks.
         with_local(|local| {
             local.slot_cache.forget();
             local.block.set(no_block());
         });
-        // No lock is taken below this one by an allocator that charges.
+        // The release counts as a slow path, so an allocator that charges inside it takes no lock.
         let _deeper = Deeper::enter(false);
         self.registry.release(self.block);
     }
@@ -80,7 +82,7 @@ impl Drop for BlockHolder {
 /// All blocks, and the indices of slots in them.
 pub(crate) struct Registry {
     shelves: Shelves,
-    /// Blocks that have a number.
+    /// The number of blocks that have been made, which is the number of the next one.
     numbered: AtomicU32,
     threads: StatU32,
     /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see
@@ -91,7 +93,8 @@ pub(crate) struct Registry {
 }
 
 struct Free {
-    /// The first slot index never given out, and headers made for it and those after it.
+    /// The first slot index that was never given out, and the headers that are made for it and for
+    /// those after it.
     fresh: SlotIndex,
     rest: &'static [Header],
 }
@@ -119,10 +122,12 @@ impl Registry {
     }
 
     /// Takes a block for the calling thread: the lowest free one, or a new one. It takes no lock
-    /// and calls no allocator. Null where the system gives no memory.
+    /// and calls no allocator, because an allocator's charge may be what registers the thread. Null
+    /// where the system gives no memory: the thread goes without, and each of its charges walks.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        // The hint is no edge: the blocks with a number are made (E9). Each is tried once.
+        // Acquire (E9): the blocks with a number are made. Which of them have no thread is a hint:
+        // each of those is tried once, and another thread may be first.
         let made = self.numbered.load(Ordering::Acquire);
         let mut from = 0;
         while let Some(lowest) = self
@@ -133,9 +138,12 @@ impl Registry {
             // E8: the words are read as the last owner left them.
             if let Some(block) = lowest.block().filter(|block| block.try_take()) {
                 lowest.note_ended(false);
+                // A sweep may have taken the block off the list: it is there again before the
+                // thread puts credit into it.
                 lowest.list();
                 return block;
             }
+            // Another thread was first. The search goes on behind it, so that it ends.
             from = lowest.number + 1;
         }
         let taken = Block::make().and_then(|block| self.add(block));
@@ -145,6 +153,8 @@ impl Registry {
         taken.map_or(ptr::null(), ptr::from_ref)
     }
 
+    /// Gives a new block its number and lists it. Several threads may try for one number; the
+    /// exchange decides.
     fn add(&self, block: &'static Block) -> Option<&'static Block> {
         loop {
             let number = self.numbered.load(Ordering::Relaxed);
@@ -192,8 +202,9 @@ impl Registry {
         self.shelves.listed(self.made())
     }
 
-    /// Takes the blocks of ended threads that hold no credit off the list. `leaves` gets each index
-    /// that such a block has a slot of, active and empty, before.
+    /// Takes the blocks of ended threads that hold no credit off the list, so that drains pass over
+    /// them. `leaves` gets each index of which such a block has a slot, active and empty, before
+    /// the block leaves the list.
     pub(crate) fn sweep(&self, leaves: impl Fn(SlotIndex)) {
         let made = self.made();
         // Each block has its thread, mostly. A thread that ends just now has its block swept by the
@@ -202,10 +213,13 @@ impl Registry {
             return;
         }
         for place in self.shelves.ended_and_listed(made) {
+            // Where the last sweep found credit there mostly still is some: one look instead of a
+            // search of all slots.
             let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else {
                 continue;
             };
-            // As the next thread: none puts credit there meanwhile.
+            // The sweep takes the block as the next thread would, so no thread puts credit there
+            // meanwhile.
             // Mutation: e54-swept-while-a-thread-has-it
             if !block.try_take() {
                 continue;
@@ -219,23 +233,25 @@ impl Registry {
                     place.list();
                 }
             }
+            // Whatever came of it, the block is free for the next thread again.
             self.give_up(block);
         }
     }
 
-    /// Lists all blocks again: credit came back to slots of whatever thread.
+    /// Lists all blocks again. A drainer whose barrier has failed has given claims back to slots of
+    /// whatever threads, and their blocks may have left the list.
     pub(crate) fn list_all(&self) {
         self.shelves.list_all(self.numbered.load(Ordering::Relaxed));
     }
 
-    /// The block with that number.
+    /// Returns the block with that number, if it is in its place yet.
     pub(crate) fn block(&self, number: u32) -> Option<&Block> {
         self.shelves
             .place_of(number)
             .and_then(|place| place.block())
     }
 
-    /// The blocks that have a number. A thread numbers its block before it lists it, so whoever has
+    /// How many blocks have a number. A thread numbers its block before it lists it, so whoever has
     /// to find it in the list finds the number, too.
     fn made(&self) -> u32 {
         // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.

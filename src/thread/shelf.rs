@@ -20,11 +20,13 @@ use crate::sync::{
 use crate::thread::block::Block;
 use crate::thread::cells::SetBits;
 
-/// Blocks of a word.
+/// The number of blocks that one word has bits for.
 const WORD: u32 = u64::BITS;
-/// Blocks of a shelf.
+/// The number of blocks on a shelf.
 const SHELF: u32 = SHELF_WORDS as u32 * WORD;
 
+/// The bits of the blocks of one range of numbers, and where these blocks are. Made with the first
+/// block of the range, and never given back.
 struct Shelf {
     listed: [AtomicU64; SHELF_WORDS],
     ended: [StatU64; SHELF_WORDS],
@@ -34,11 +36,11 @@ struct Shelf {
 
 pub(super) struct Shelves([AtomicPtr<Shelf>; SHELVES]);
 
-/// Place of the bits of a block.
+/// Where the bits of one block are.
 #[derive(Clone, Copy)]
 pub(super) struct ShelfPlace<'a> {
     shelf: &'a Shelf,
-    /// Of the block.
+    /// The number of the block.
     pub(super) number: u32,
 }
 
@@ -54,7 +56,7 @@ impl Shelves {
         unsafe { self.0.get(number)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Of the block with that number. `None` where there is none yet.
+    /// Returns the place of the block with that number. `None`: its shelf has not been made yet.
     pub(super) fn place_of(&self, number: u32) -> Option<ShelfPlace<'_>> {
         Some(ShelfPlace {
             shelf: self.shelf((number / SHELF) as usize)?,
@@ -62,12 +64,16 @@ impl Shelves {
         })
     }
 
-    /// The same, for a new block. It calls no allocator. `None` where the system gives no memory.
+    /// Does what [`place_of`](Self::place_of) does for a new block, and makes its shelf where there
+    /// is none. It calls no allocator, because an allocator's charge may be what registers the
+    /// thread. `None` where the system gives no memory.
     #[allow(unsafe_code)]
     pub(super) fn place_or_make(&self, number: u32) -> Option<ShelfPlace<'_>> {
         if let Some(place) = self.place_of(number) {
             return Some(place);
         }
+        // All shelves together have places for a million threads at once. One beyond them goes
+        // without a block.
         let pointer = self.0.get((number / SHELF) as usize)?;
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;
@@ -83,7 +89,7 @@ impl Shelves {
         self.place_of(number)
     }
 
-    /// Those of the first blocks that a drain has to visit, oldest first.
+    /// Of the first `blocks` blocks, returns those that a drain has to visit, oldest first.
     pub(super) fn listed(&self, blocks: u32) -> impl Iterator<Item = &Block> {
         // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`,
         // and with `list` of the thread that made the block.
@@ -93,7 +99,8 @@ impl Shelves {
         .filter_map(|place| place.block())
     }
 
-    /// The lowest of the first blocks from that number on that may have no thread.
+    /// Of the first `blocks` blocks, returns the lowest from the number `from` on that may have no
+    /// thread.
     pub(super) fn lowest_ended(&self, blocks: u32, from: u32) -> Option<ShelfPlace<'_>> {
         self.places(blocks, |shelf, word| {
             shelf.ended[word].load(Ordering::Relaxed)
@@ -101,10 +108,12 @@ impl Shelves {
         .find(|place| place.number >= from)
     }
 
-    /// Places of listed blocks, of the first ones, that may have no thread.
+    /// Of the first `blocks` blocks, returns the places of those that are listed and may have no
+    /// thread: what a sweep looks at.
     pub(super) fn ended_and_listed(&self, blocks: u32) -> impl Iterator<Item = ShelfPlace<'_>> {
         self.places(blocks, |shelf, word| {
             match shelf.ended[word].load(Ordering::Relaxed) {
+                // Mostly no block of a word has ended: then the other word need not be read.
                 0 => 0,
                 // Acquire (E54): as in `listed`.
                 ended => ended & shelf.listed[word].load(Ordering::Acquire),
@@ -112,15 +121,16 @@ impl Shelves {
         })
     }
 
-    /// Lists each of the first blocks.
+    /// Lists each of the first `blocks` blocks.
     pub(super) fn list_all(&self, blocks: u32) {
         (0..blocks)
             .filter_map(|number| self.place_of(number))
             .for_each(|place| place.list());
     }
 
-    /// Places of the bits that are set, in the words of the first blocks: most of a shelf has never
-    /// had a block. A shelf is made before a block of the next one.
+    /// Returns the places of the bits that are set, in the words of the first `blocks` blocks
+    /// alone: most of a shelf has never had a block. Shelves are made in their order, so the search
+    /// ends at the first that is not there.
     fn places<'a>(
         &'a self,
         blocks: u32,
@@ -199,14 +209,15 @@ impl<'a> ShelfPlace<'a> {
         unsafe { self.pointer().load(Ordering::Acquire).as_ref() }
     }
 
-    /// The block of a thread that begins.
+    /// Puts the block of a thread that begins into its place. It is listed afterwards, so who finds
+    /// the bit finds the block.
     pub(super) fn put(self, block: &'a Block) {
         // Release (E54): pairs with `block`.
         self.pointer()
             .store(ptr::from_ref(block).cast_mut(), Ordering::Release);
     }
 
-    /// A drain visits the block from here on.
+    /// Lists the block: from here on each drain visits it.
     pub(super) fn list(self) {
         // AcqRel (E54): before the thread puts anything into it; pairs with `listed`. An exchange:
         // of a sweep and a drainer that gives credit back, the second sees what the first did.
@@ -214,13 +225,15 @@ impl<'a> ShelfPlace<'a> {
         self.shelf.listed[self.word()].fetch_or(self.bit(), Ordering::AcqRel);
     }
 
-    /// No drain visits the block any more. The caller owns it.
+    /// Unlists the block: no drain visits it any more. The caller owns it, as its thread would, so
+    /// nobody puts credit there meanwhile.
     pub(super) fn unlist(self) {
         // AcqRel (E54): as in `list`.
         self.shelf.listed[self.word()].fetch_and(!self.bit(), Ordering::AcqRel);
     }
 
-    /// True if the block may have no thread: a hint.
+    /// Notes whether the block may have no thread. A hint for threads that look for a block;
+    /// `Block::try_take` decides.
     pub(super) fn note_ended(self, ended: bool) {
         let word = &self.shelf.ended[self.word()];
         if ended {

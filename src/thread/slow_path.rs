@@ -17,13 +17,14 @@ pub(crate) struct Entered {
     thread: Outermost,
 }
 
-/// Shows that no other slow path of this thread is under way: its holder may take locks and wait.
+/// Proof that no other slow path of this thread is under way: its holder may take locks and wait. A
+/// function that needs this asks for it as a parameter.
 pub(crate) struct Outermost {
     /// Null where the thread has no block.
     block: *const Block,
 }
 
-/// Shows that the thread has entered a slow path that is not declared an allocator's, so that it
+/// Proof that the thread has entered a slow path that is not declared an allocator's, so that it
 /// may take locks and wait. It does not show that the thread is in no transit: the tree's lock
 /// asserts that.
 pub(crate) trait MayWait {}
@@ -31,6 +32,7 @@ pub(crate) trait MayWait {}
 impl MayWait for Outermost {}
 
 impl Entered {
+    /// Enters a slow path, and registers the thread if it has no block yet.
     #[inline]
     pub(crate) fn enter() -> Entered {
         Entered::new(false)
@@ -45,10 +47,12 @@ impl Entered {
 
     #[inline]
     fn new(no_alloc: bool) -> Entered {
+        // Before the registration, so that an allocator which charges inside it finds itself
+        // nested.
         let depth = Deeper::enter(no_alloc);
         let mut block = with_local(block_of);
-        // Never inside another slow path: an allocator may come here out of the registration
-        // itself.
+        // Registration is for the outermost slow path alone: it may allocate, and an allocator that
+        // charges then comes here out of the registration itself.
         if block.is_null() && depth.outside == 0 && register() {
             block = with_local(block_of);
         }
@@ -132,8 +136,8 @@ pub(crate) fn is_running() -> bool {
     with_local(|local| local.slow.get() > 0)
 }
 
-/// True if this thread is in a slow path inside another one: an allocator that charges, which must
-/// not be entered again.
+/// True if this thread is in a slow path inside another one: an allocator that charges, and whose
+/// own slow path must not be entered again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
 }
