@@ -348,6 +348,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::sync::many;
     use crate::{Limits, Runtime};
 
     /// Asserts in its drop that its bytes are still charged.
@@ -433,10 +434,12 @@ mod tests {
         use std::collections::HashMap;
         let runtime = Runtime::builder().audit(true).build().unwrap();
         let group = runtime.root();
-        let map: HashMap<u64, u64> = (0..28_672).map(|key| (key, key)).collect();
+        // As many as fill a table.
+        let keys = many(28_672);
+        let map: HashMap<u64, u64> = (0..keys).map(|key| (key, key)).collect();
         let mut map = Charged::weighed(&group, map).unwrap();
         let full = group.live();
-        for key in 0..28_672 {
+        for key in 0..keys {
             map.remove(&key);
         }
         Charged::reweigh(&mut map);
