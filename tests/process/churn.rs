@@ -251,8 +251,10 @@ fn charged_by_two() {
         "{:.2} barriers for {RELEASES} releases",
         (barriers * RELEASES) as f64 / releases as f64
     );
+    // The root's peak of live bytes may be counted anew, so many times until it has doubled.
+    let counted_anew = 16;
     assert!(
-        barriers > 0 && barriers <= releases / RELEASES + 1,
+        barriers > 0 && barriers <= releases / RELEASES + 1 + counted_anew,
         "{barriers} barriers for {releases} releases"
     );
     assert_eq!(
