@@ -44,13 +44,15 @@ pub(crate) struct Mix {
     pub(crate) times: usize,
     /// A bit for each kind that runs.
     pub(crate) kinds: u32,
+    /// What a query waits in the queue in all.
+    pub(crate) patience: Duration,
 }
 
 const PARTITIONS: u64 = 4;
-/// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883).
-const DEADLINE: Duration = Duration::from_secs(120);
+/// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883), so a
+/// query that goes on for so long beyond its patience is given up.
+const BEYOND_PATIENCE: Duration = Duration::from_secs(20);
 const ATTEMPTS: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Memory of all queries: one flat pool, or groups below a root with a max.
 enum Memory {
@@ -171,10 +173,10 @@ async fn rows(session: &Session, kind: usize, copy: PathBuf) -> Result<usize> {
 }
 
 /// As a service runs a query: in a task, with a session of its own.
-async fn end(session: Result<Session>, kind: usize, copy: PathBuf) -> End {
+async fn end(session: Result<Session>, kind: usize, copy: PathBuf, deadline: Duration) -> End {
     let task = tokio::spawn(async move { rows(&session?, kind, copy).await });
     let aborts = task.abort_handle();
-    match tokio::time::timeout(DEADLINE, task).await {
+    match tokio::time::timeout(deadline, task).await {
         Ok(Ok(Ok(rows))) => End::Rows(rows),
         Ok(Ok(Err(error))) => End::Refused(words(&error)),
         Ok(Err(panic)) => End::Refused(panic.to_string()),
@@ -222,7 +224,7 @@ fn shuffled(count: usize, seed: u64) -> Vec<usize> {
 /// Prints a line for each query, and one for the whole mix.
 pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let tables = tables(mix.rows, batch_rows(mix.limit), PARTITIONS)?;
-    let queue = QueryQueue::new(ATTEMPTS, PATIENCE);
+    let queue = QueryQueue::new(ATTEMPTS, mix.patience);
     let memory = Memory::new(mix, &queue)?;
     let base = memory.base(&tables, mix.limit)?;
     let most = Arc::new(AtomicU64::new(0));
@@ -240,6 +242,7 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let mut order = shuffled(KINDS.len() * 2 * mix.times, mix.seed);
     order.retain(|number| mix.kinds >> (number % KINDS.len()) & 1 > 0);
     let folder = std::env::temp_dir().join(format!("memcg-mix-{}", std::process::id()));
+    let deadline = mix.patience + BEYOND_PATIENCE;
     let begun = Instant::now();
     let ended: Vec<_> = tokio.block_on(
         futures::stream::iter(order)
@@ -252,7 +255,7 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
                     let begun = Instant::now();
                     (
                         kind,
-                        end(session, kind, copy).await,
+                        end(session, kind, copy, deadline).await,
                         begun.elapsed().as_secs_f64(),
                     )
                 }

@@ -21,6 +21,7 @@ mod kinds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::process::Command;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
@@ -53,6 +54,9 @@ struct Args {
     /// Queries at a time
     #[arg(long, default_value_t = 6)]
     at_once: usize,
+    /// Seconds that a query waits in the queue in all
+    #[arg(long, default_value_t = 100)]
+    patience: u64,
     /// Leaves out the queries alone
     #[arg(long)]
     no_alone: bool,
@@ -123,6 +127,7 @@ impl Run {
             seed,
             times,
             kinds,
+            patience,
         } = *mix;
         let pool = pool
             .to_possible_value()
@@ -145,6 +150,8 @@ impl Run {
             &at_once.to_string(),
             "--runs",
             &times.to_string(),
+            "--patience",
+            &patience.as_secs().to_string(),
         ]);
         let output = command.args(["--kinds", &kinds.to_string()]).output()?;
         let printed = String::from_utf8(output.stdout)?;
@@ -182,6 +189,7 @@ fn alone(args: &Args, limit: u64) -> Result<(BTreeSet<usize>, f64), Box<dyn Erro
         seed: 1,
         times: args.runs,
         kinds: ALL,
+        patience: Duration::from_secs(args.patience),
     };
     let run = Run::of(&mix)?;
     let is_well = |times: &&Vec<f64>| times.len() == 2 * args.runs;
@@ -211,6 +219,7 @@ fn side_by_side(args: &Args, limit: u64, kinds: u32) -> Result<[f64; 2], Box<dyn
             seed,
             times: 1,
             kinds,
+            patience: Duration::from_secs(args.patience),
         })?);
     }
     Ok([0, 1].map(|at| median(runs.iter().map(|run| run.figures[at]).collect())))
@@ -247,6 +256,7 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
                     seed,
                     times: 1,
                     kinds: ALL,
+                    patience: Duration::from_secs(args.patience),
                 };
                 let run = Run::of(&mix)?;
                 run.compare(&mut rows)?;
@@ -317,6 +327,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         at_once,
         runs: times,
         kinds,
+        patience,
         ..
     } = args;
     child::run(&Mix {
@@ -327,5 +338,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         seed,
         times,
         kinds,
+        patience: Duration::from_secs(patience),
     })
 }
