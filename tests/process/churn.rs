@@ -223,6 +223,8 @@ fn charged_by_two() {
         });
         let take_offline = |group: Group| group.offline().expect("no children");
         let mut underway = 0;
+        // A new peak of live bytes may take a barrier of its own: from here on the root has none.
+        drop(root.charge(1 << 40).expect("no max"));
         for round in flat.rounds() {
             let group = root
                 .create(&format!("group-{round:010}"), Limits::new())
@@ -251,10 +253,8 @@ fn charged_by_two() {
         "{:.2} barriers for {RELEASES} releases",
         (barriers * RELEASES) as f64 / releases as f64
     );
-    // The root's peak of live bytes may be counted anew, so many times until it has doubled.
-    let counted_anew = 16;
     assert!(
-        barriers > 0 && barriers <= releases / RELEASES + 1 + counted_anew,
+        barriers > 0 && barriers <= releases / RELEASES + 1,
         "{barriers} barriers for {releases} releases"
     );
     assert_eq!(
