@@ -137,24 +137,25 @@ impl Drop for Mapping {
 mod calls {
     use std::ptr::{NonNull, null_mut};
 
-    use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
-
     use crate::numa::topology::NodeId;
 
     /// The most nodes that a kernel can be configured for.
     const NODES: usize = 1_024;
 
     pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
+        const NO_FILE: libc::c_int = -1;
         // SAFETY: the system chooses new addresses.
         let start = unsafe {
-            mmap_anonymous(
+            libc::mmap(
                 null_mut(),
                 len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                NO_FILE,
+                0,
             )
         };
-        NonNull::new(start.ok()?.cast())
+        mapped(start)
     }
 
     pub(super) fn bind(start: NonNull<u8>, len: usize, node: NodeId) {
@@ -182,14 +183,20 @@ mod calls {
 
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> Option<NonNull<u8>> {
         // SAFETY: the caller owns the mapping and has no reference into it.
-        let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) };
-        NonNull::new(start.ok()?.cast())
+        let start =
+            unsafe { libc::mremap(start.as_ptr().cast(), len, new_len, libc::MREMAP_MAYMOVE) };
+        mapped(start)
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
         // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments
         // that `map` has not given.
-        let _ = unsafe { munmap(start.as_ptr().cast(), len) };
+        let _ = unsafe { libc::munmap(start.as_ptr().cast(), len) };
+    }
+
+    /// `None` for the address that says that a call has failed.
+    fn mapped(start: *mut libc::c_void) -> Option<NonNull<u8>> {
+        NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)
     }
 }
 

@@ -14,8 +14,7 @@ mod calls {
     use std::io;
     use std::sync::OnceLock;
 
-    /// The C library tells the size, once. A debugger of memory may have taken away what rustix
-    /// would look at (the vDSO).
+    /// The C library tells the size, once.
     #[allow(unsafe_code)]
     pub(crate) fn page_size() -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();

@@ -159,19 +159,29 @@ fn light_fence() {
 mod membarrier {
     use std::sync::OnceLock;
 
-    use rustix::thread::{MembarrierCommand, membarrier};
-
     use super::BarrierFailed;
+
+    #[allow(unsafe_code, reason = "the C library has no function for it")]
+    fn membarrier(command: libc::c_int) -> bool {
+        const NO_FLAGS: libc::c_int = 0;
+        // SAFETY: the call reads and writes no memory of the program, and fails where the kernel
+        // does not know the command.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, NO_FLAGS, 0 as libc::c_int) == 0 }
+    }
 
     /// Register the process once. Inherited by fork, so a child may go on; not by exec, which runs
     /// this anew.
     pub(super) fn register() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
+        *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
     }
 
     pub(super) fn heavy() -> Result<(), BarrierFailed> {
-        membarrier(MembarrierCommand::PrivateExpedited).map_err(|_| BarrierFailed)
+        if membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            Ok(())
+        } else {
+            Err(BarrierFailed)
+        }
     }
 }
 
