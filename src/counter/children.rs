@@ -38,7 +38,7 @@ pub(crate) fn pin(parent: &Counter) -> Vec<Handle> {
     let mut pinned = Vec::with_capacity(children as usize);
     in_slices(parent, |listing| {
         let mut slice: SmallVec<[Handle; SLICE]> = SmallVec::new();
-        let goes_on = listing.step(|child| slice.push(Handle::pin(child)));
+        let goes_on = listing.step(&mut |child| slice.push(Handle::pin(child)));
         // Outside of the locks, because this may allocate.
         pinned.extend(slice);
         goes_on
@@ -67,7 +67,7 @@ pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
     };
     in_slices(parent, |listing| {
         let mut slice: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
-        let goes_on = listing.step(|child| {
+        let goes_on = listing.step(&mut |child| {
             let usage = child.usage();
             if usage >= least {
                 slice.push((Handle::pin(child), usage));
@@ -126,8 +126,8 @@ fn in_slices(parent: &Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
 
 impl Listing<'_> {
     /// Calls `found` for the next few children, under the locks of their shards. Returns whether
-    /// there are more.
-    fn step(&mut self, mut found: impl FnMut(&Counter)) -> bool {
+    /// there are more. Compiled once for all callers: it is long, and a child costs more than a call.
+    fn step(&mut self, found: &mut dyn FnMut(&Counter)) -> bool {
         let _path = SlowPath::enter();
         let mut shards = LockGuards::lock(self.shards.iter().map(|shard| &**shard));
         let mut heads: [Option<CounterRef>; TOGETHER] = [None; TOGETHER];

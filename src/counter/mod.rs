@@ -23,6 +23,7 @@ pub(crate) mod alerts;
 pub(crate) mod allocator;
 pub(crate) mod at_limit;
 pub(crate) mod bookkeeping;
+pub(crate) mod by_number;
 pub(crate) mod cached_slot;
 pub(crate) mod central;
 pub(crate) mod central_word;

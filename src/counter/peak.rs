@@ -8,8 +8,7 @@
 //!
 //! Edge: E13 (charge/reset).
 
-use std::collections::BTreeMap;
-
+use crate::counter::by_number::{ByNumber, take_out};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
@@ -60,7 +59,7 @@ impl LivePeak {
 
 /// The windows of a tree on live units, by their counter.
 #[derive(Default)]
-pub(crate) struct LiveWindows(BTreeMap<u64, LiveWindowsOfCounter>);
+pub(crate) struct LiveWindows(ByNumber<LiveWindowsOfCounter>);
 
 #[derive(Default)]
 struct LiveWindowsOfCounter {
@@ -92,7 +91,7 @@ impl LiveWindows {
         here.windows.retain(|other| !Arc::ptr_eq(other, window));
         if here.windows.is_empty() {
             peak.record(here.earlier);
-            self.0.remove(&key);
+            take_out(&mut self.0, key);
         }
     }
 
@@ -123,7 +122,7 @@ impl LiveWindowsOfCounter {
 
 /// The windows of a tree, by their counter.
 #[derive(Default)]
-pub(crate) struct Windows(BTreeMap<u64, Vec<Arc<StatU64>>>);
+pub(crate) struct Windows(ByNumber<Vec<Arc<StatU64>>>);
 
 impl Peaks {
     /// True if `usage` is a new peak. The running peak is never above the other one, so one load is
@@ -203,7 +202,7 @@ impl Windows {
         };
         here.retain(|other| !Arc::ptr_eq(other, window));
         if here.is_empty() {
-            self.0.remove(&key);
+            take_out(&mut self.0, key);
         }
     }
 

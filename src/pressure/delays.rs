@@ -25,13 +25,14 @@
 //! foreign code: they are cloned, called and dropped without the lock. So is credit drained that
 //! may be all that a delay is still due to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::by_number::{ByNumber, take_out};
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
@@ -67,11 +68,11 @@ static STARTED_IN: StatU64 = StatU64::new(0);
 pub(crate) struct Delays {
     /// Delays that there were.
     numbers: u64,
-    all: BTreeMap<u64, Delay>,
+    all: ByNumber<Delay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
     /// Those at and below each level of the path of a group, by the address of the level.
-    below: BTreeSet<(usize, u64)>,
+    below: BTreeSet<(u64, u64)>,
     helper: Helper,
     /// Those that have a group.
     of_groups: u64,
@@ -193,7 +194,7 @@ impl Delays {
     }
 
     fn remove(&mut self, number: u64) -> Option<Delay> {
-        let delay = self.all.remove(&number)?;
+        let delay = take_out(&mut self.all, number)?;
         self.looks.remove(&(delay.look, number));
         if let Some(group) = delay.group {
             self.of_groups -= 1;
@@ -206,11 +207,11 @@ impl Delays {
 }
 
 /// A name of a level among those of all trees, as long as it is kept.
-fn address(level: &Counter) -> usize {
-    ptr::from_ref(level.object()).addr()
+fn address(level: &Counter) -> u64 {
+    ptr::from_ref(level.object()).addr() as u64
 }
 
-fn path(group: &Counter) -> impl Iterator<Item = usize> {
+fn path(group: &Counter) -> impl Iterator<Item = u64> {
     group.path_to_root().map(address)
 }
 

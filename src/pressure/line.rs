@@ -15,6 +15,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::by_number::take_out;
 use crate::counter::central;
 use crate::counter::cover;
 use crate::counter::handle::{Handle, WeakCounter};
@@ -32,9 +33,7 @@ use crate::pressure::barging::{self, PATIENCE, first};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{
-    Decision, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting, take_out,
-};
+use crate::state::waiting::{Decision, PlaceHolder, PlaceInLine, WINDOW, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::by_number::take_out;
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
@@ -144,7 +145,7 @@ impl ListenerGuard {
         let removed = here.remove(&self.number);
         // Mutation: a-listener-that-ends-takes-those-of-others
         if here.is_empty() {
-            listeners.counters.remove(&self.group.key());
+            take_out(&mut listeners.counters, self.group.key());
             self.group.limits.watched.clear(LISTENS);
         }
         removed

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::counter::by_number::take_out;
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::tree::Tree;
@@ -201,7 +202,7 @@ impl Shares {
         // The last child with a share has gone, and the parent goes from the table. It was noted a
         // moment ago; a step that finds it gone does nothing.
         if siblings.children.is_empty() {
-            self.parents.remove(&key);
+            take_out(&mut self.parents, key);
             for level in parent.path_to_root() {
                 self.below.remove(&(level.key(), key));
             }

@@ -8,11 +8,11 @@
 //! The list names groups without a handle, so a call that hangs keeps no group but those that its
 //! charge keeps.
 
-use std::collections::BTreeMap;
 use std::io::{Write, stderr};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::counter::by_number::{ByNumber, take_out};
 use crate::counter::handle::WeakCounter;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
@@ -36,7 +36,7 @@ process_wide!(calls: Lock<WatchedCalls> = || Lock::new(Rank::Bookkeeping, Watche
 pub(crate) struct WatchedCalls {
     /// How many calls there have been: the number of the last one.
     numbers: u64,
-    under_way: BTreeMap<u64, WatchedCall>,
+    under_way: ByNumber<WatchedCall>,
     helper: Helper,
 }
 
@@ -54,7 +54,7 @@ struct Listed(u64);
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let ended = with(|calls| calls.under_way.remove(&self.0));
+        let ended = with(|calls| take_out(&mut calls.under_way, self.0));
         // Without the lock: it may free memory, and the allocator may charge.
         drop(ended);
     }

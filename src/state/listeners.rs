@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
+use crate::counter::by_number::ByNumber;
 use crate::counter::object::KeptHeader;
 use crate::state::callback::Callback;
 use crate::state::events::Event;
@@ -55,7 +56,7 @@ debug_figures!(EventInfo, |happened| event: happened.event, count: happened.coun
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) numbers: u64,
-    pub(crate) counters: BTreeMap<u64, BTreeMap<u64, Listener>>,
+    pub(crate) counters: ByNumber<BTreeMap<u64, Listener>>,
 }
 
 pub(crate) struct Listener {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
+use crate::counter::by_number::ByNumber;
 use crate::counter::object::{Counter, CounterRef};
 
 /// The parents of groups with shares, by their keys. Each is there while a child with a share is
 /// online.
 #[derive(Default)]
 pub(crate) struct Shares {
-    pub(crate) parents: BTreeMap<u64, ParentOfShares>,
+    pub(crate) parents: ByNumber<ParentOfShares>,
     /// The keys of the parents at and below each level of their paths, by the key of the level.
     pub(crate) below: BTreeSet<(u64, u64)>,
     /// What has moved since the last wave began.
@@ -26,7 +27,7 @@ pub(crate) struct Shares {
 pub(crate) struct ParentOfShares {
     pub(crate) parent: CounterRef,
     /// Levels of its path.
-    pub(crate) depth: usize,
+    pub(crate) depth: u64,
     pub(crate) children: BTreeMap<u64, GroupShare>,
     /// Of all shares.
     pub(crate) sum: u64,
@@ -47,7 +48,7 @@ pub(crate) struct Moved {
     /// bytes. Each with the key of the next of these parents.
     pub(crate) levels: BTreeMap<u64, u64>,
     /// Parents, those further up first: what one divides follows from what those above it divide.
-    pub(crate) parents: BTreeSet<(usize, u64)>,
+    pub(crate) parents: BTreeSet<(u64, u64)>,
     /// Parents that divide other bytes, each with the key of the next child to be told.
     pub(crate) children: BTreeMap<u64, u64>,
 }

@@ -1,9 +1,11 @@
 //! The work of a tree's threads for charges: jobs at levels, service of levels, calls of listeners.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
 
+use crate::counter::by_number::NumberHasher;
 use crate::counter::handle::Handle;
 use crate::counter::handle::WeakCounter;
 use crate::state::key::Key;
@@ -141,14 +143,14 @@ pub(crate) struct Listened {
 
 /// One entry at most for each key. The one that came first is taken first.
 pub(crate) struct Turns<T> {
-    entries: BTreeMap<(u64, u8), T>,
+    entries: HashMap<(u64, u8), T, BuildHasherDefault<NumberHasher>>,
     order: VecDeque<(u64, u8)>,
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
         Turns {
-            entries: BTreeMap::new(),
+            entries: HashMap::default(),
             order: VecDeque::new(),
         }
     }

@@ -1,12 +1,12 @@
 //! Charges that wait for room: for a counter the first of its line, for a tree all lines.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeSet;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::by_number::{ByNumber, take_out};
 use crate::counter::handle::WeakCounter;
 use crate::counter::object::{Counter, CounterRef};
 use crate::sync::clock;
@@ -125,40 +125,6 @@ impl FirstInLine {
     }
 }
 
-/// Values by a number that the library chose: see [`NumberHasher`].
-pub(crate) type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
-
-/// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times into
-/// these tables, under a lock.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes
-            .iter()
-            .for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn finish(&self) -> u64 {
-        // The table takes its place from the low bits, which the product has of the low bits alone.
-        self.0 ^ self.0 >> 32
-    }
-}
-
-/// Takes a value out. A table that a burst of waits has left nearly empty gives memory back.
-pub(crate) fn take_out<V>(table: &mut ByNumber<V>, number: u64) -> Option<V> {
-    let value = table.remove(&number);
-    if table.len() < table.capacity() / 8 {
-        table.shrink_to(2 * table.len());
-    }
-    value
-}
-
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub(crate) tickets: u64,
@@ -186,7 +152,7 @@ struct Fall {
 
 /// Maxes that have fallen by themselves within [`STANDS`], by the key of the level.
 #[derive(Default)]
-pub(crate) struct Falls(BTreeMap<u64, Fall>);
+pub(crate) struct Falls(ByNumber<Fall>);
 
 impl Falls {
     /// Before the max falls.
@@ -206,7 +172,7 @@ impl Falls {
 
     /// The program sets the max, which counts as it is.
     pub(crate) fn forget(&mut self, level: &Counter) {
-        self.0.remove(&level.key());
+        take_out(&mut self.0, level.key());
     }
 
     /// The most bytes for which a charge may wait at the level: its max, or the largest that it had
