@@ -121,7 +121,8 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
 
 /// From here on the level has several movers. It was `now` alone so far.
 fn end_mover(level: &Counter, now: u32) {
-    if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
+    let seen = Mover::of(level.tree(), now).and_then(|mover| mover.look_at(level));
+    if let Some(Alone { most, .. }) = seen.filter(|seen| seen.stands) {
         level.live_peak.record(most);
     }
     level.limits.mover.store(MOVERS, Ordering::Relaxed);
@@ -130,16 +131,19 @@ fn end_mover(level: &Counter, now: u32) {
 /// The counter ends, and no thread uses it: the levels that it moved alone have no mover.
 pub(crate) fn leave(counter: &Counter) {
     let me = counter.limits.mover.load(Ordering::Relaxed);
-    if !loads_for_figures() || index_of(me).is_none() {
+    if !loads_for_figures() {
         return;
     }
+    let Some(mover) = Mover::of(counter.tree(), me) else {
+        return;
+    };
     for level in counter.path_to_root() {
         let word = &level.limits.mover;
         // Levels that groups share mostly have several movers, for good.
         if word.load(Ordering::Relaxed) != me {
             continue;
         }
-        if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+        if let Some(Alone { most, stands }) = mover.look_at(level) {
             level.live_peak.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
             // Who finds no mover finds what the last one had.
@@ -159,25 +163,50 @@ struct Alone {
     stands: bool,
 }
 
-/// `None`: it has another mover now, or none.
-fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
-    let tree = level.tree();
-    let index = index_of(now)?;
-    let block = block_of(tree, index)?;
-    let still = tree.moving.seen_still();
-    let over = block.transit.seen_over();
-    let slot = block.slot(index).filter(|slot| !slot.is_vacant());
-    let least = slot.map_or(0, Slot::least);
-    let usage = level.usage();
-    // After usage, see `note_mover`.
-    let is_alone = level.limits.mover.load(Ordering::Relaxed) == now;
-    let stands = over.is_some()
-        && still.is_some()
-        && block.transit.seen_over() == over
-        && tree.moving.seen_still() == still;
-    // In the midst of a refill usage has units that are not in the slot yet.
-    let most = usage.saturating_add_signed(least.saturating_neg());
-    is_alone.then_some(Alone { most, stands })
+/// A mover, as another thread sees it at one moment. The way to its slot is the same for all levels
+/// that it moves, and is looked up once for a path.
+struct Mover<'a> {
+    me: u32,
+    tree: &'a Tree,
+    block: &'a Block,
+    /// Of that moment: what had been drained, the mover's transits, and then the least credit.
+    still: Option<u64>,
+    over: Option<u64>,
+    least: i64,
+}
+
+impl<'a> Mover<'a> {
+    /// `None`: the word names no mover of this tree.
+    fn of(tree: &'a Tree, me: u32) -> Option<Mover<'a>> {
+        let index = index_of(me)?;
+        let block = block_of(tree, index)?;
+        let still = tree.moving.seen_still();
+        let over = block.transit.seen_over();
+        let slot = block.slot(index).filter(|slot| !slot.is_vacant());
+        Some(Mover {
+            me,
+            tree,
+            block,
+            still,
+            over,
+            least: slot.map_or(0, Slot::least),
+        })
+    }
+
+    /// `None`: the level has another mover now, or none.
+    fn look_at(&self, level: &Counter) -> Option<Alone> {
+        let usage = level.usage();
+        // After usage, see `note_mover`.
+        let is_alone = level.limits.mover.load(Ordering::Relaxed) == self.me;
+        // Nothing has moved between the least credit and this usage.
+        let stands = self.over.is_some()
+            && self.still.is_some()
+            && self.block.transit.seen_over() == self.over
+            && self.tree.moving.seen_still() == self.still;
+        // In the midst of a refill usage has units that are not in the slot yet.
+        let most = usage.saturating_add_signed(self.least.saturating_neg());
+        is_alone.then_some(Alone { most, stands })
+    }
 }
 
 /// Records what the levels had at most since this thread's last slow path here. The caller is about
@@ -285,10 +314,9 @@ pub(crate) fn has_closed(counter: &Counter) {
     if !loads_for_figures() || index_of(me).is_none() {
         return;
     }
-    let tree = counter.tree();
+    let windows = counter.tree().windows.lock();
     for level in counter.path_to_root() {
         if level.limits.mover.load(Ordering::Relaxed) == me {
-            let windows = tree.windows.lock();
             windows.lower_running(level.key(), level.peaks(), || level.usage());
         }
     }
@@ -550,8 +578,9 @@ fn note_anew_alone(counter: &Counter, me: u32) {
         let is_mine = |level: &&Counter| level.limits.mover.load(Ordering::Relaxed) == me;
         counter.path_to_root().filter(is_mine)
     };
+    let mover = Mover::of(counter.tree(), me);
     for level in levels() {
-        match look_at_mover(level, me) {
+        match mover.as_ref().and_then(|mover| mover.look_at(level)) {
             Some(Alone { most, stands: true }) => level.live_peak.record(most),
             Some(_) => return,
             None => {}
@@ -590,7 +619,8 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     }
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
-    if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+    let alone = Mover::of(level.tree(), me).and_then(|mover| mover.look_at(level));
+    if let Some(Alone { most, stands }) = alone {
         if stands {
             level.live_peak.record(most);
         }

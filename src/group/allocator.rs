@@ -79,6 +79,31 @@ impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
     pub const NONE: Owner = Owner(0);
 
+    /// Returns the word that names a group which its caller charges in another way, for a container
+    /// that finds the group of an object by the object's address. Charges nothing, and costs a load.
+    /// [`NONE`](Self::NONE) where no word names the group: words name four million counters of the
+    /// process.
+    ///
+    /// The word keeps nothing. It is good for [`group`](Self::group) while bytes are charged to the
+    /// group, and for none of the other calls.
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg::allocator::Owner;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let charge = runtime.root().charge(64)?;
+    /// let owner = Owner::of(&runtime.root());
+    /// // SAFETY: the group is charged 64 bytes.
+    /// assert_eq!(unsafe { owner.group() }, Some(runtime.root()));
+    /// drop(charge);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn of(group: &Group) -> Owner {
+        Owner(group.header.word())
+    }
+
     /// Charges an object of so many bytes to the thread's [current group](Group::current), or to
     /// the nearest group above that is online. Where the thread has no current group, or allocates
     /// inside a slow path of this crate, the bytes are [unowned](unowned_bytes).
@@ -265,7 +290,8 @@ impl Owner {
     ///
     /// # Safety
     ///
-    /// As for [`grow`](Self::grow).
+    /// As for [`grow`](Self::grow); or the owner is [`of`](Self::of) a group to which bytes are charged
+    /// until this returns.
     #[allow(unsafe_code)]
     pub unsafe fn group(self) -> Option<Group> {
         // SAFETY: says the caller.

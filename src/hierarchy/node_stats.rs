@@ -21,6 +21,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
 use crate::stat::StatKey;
 use crate::stat::coordinator::Coordinator;
+use crate::stat::item::KnownItem;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::sync::Ordering;
@@ -33,6 +34,9 @@ use crate::thread::local::{Local, with_local};
 pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
+
+/// No place, for those who keep it in the same byte: the bytes are counted nowhere.
+pub(crate) const NOT_COUNTED: Above = Above::MAX - 1;
 
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
@@ -66,25 +70,93 @@ pub(crate) fn account_at_hand<const MOST: usize>(
     stat: StatKey,
     parts: &[(StatScope, i64)],
 ) -> bool {
-    with_local(|local| {
-        let Some(block) = local.fast_block() else {
-            return false;
+    let scope = |part: usize| parts.get(part).map(|&(scope, _)| scope);
+    let Some(cells) = cells_at_hand::<MOST>(header, scope) else {
+        return false;
+    };
+    // All cells behind a header are of one runtime.
+    let first = cells.first().copied().flatten();
+    if !first.is_some_and(|cells| stat.is_in(cells)) {
+        return false;
+    }
+    for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
+        if let Some(cells) = cells
+            && stat.add_known_to(cells, delta, false) == Added::Due
+        {
+            announce_slow(header, scope);
+        }
+    }
+    true
+}
+
+/// Takes off what an account has added at the group itself in at most `MOST` scopes, as an item that
+/// was found to be of the group's runtime. Cells behind the header are of that runtime for as long
+/// as the account keeps the group. So they have the item, and the thread looks up no more than them.
+#[inline(always)]
+pub(crate) fn unaccount_known<const MOST: usize>(
+    header: KeptHeader,
+    item: KnownItem,
+    part: impl Fn(usize) -> Option<(StatScope, u64)>,
+) {
+    let Some(cells) = cells_at_hand::<MOST>(header, |number| Some(part(number)?.0)) else {
+        for (scope, bytes) in (0..MOST).map_while(part) {
+            unaccount_known_slow(header, scope, item, (bytes, Added::Nowhere));
+        }
+        return;
+    };
+    for (number, cells) in cells.into_iter().enumerate() {
+        let (Some(cells), Some((scope, bytes))) = (cells, part(number)) else {
+            return;
         };
+        if item.add_to(cells, bytes.cast_signed().wrapping_neg()) != Added::Done {
+            unaccount_known_slow(header, scope, item, (bytes, Added::Due));
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unaccount_known_slow(
+    header: KeptHeader,
+    scope: StatScope,
+    item: KnownItem,
+    (bytes, added): (u64, Added),
+) {
+    let stat = stats::coordinator(header.counter())
+        .items
+        .stat(item.number());
+    let delta = bytes.cast_signed().wrapping_neg();
+    let _ = account_slow(header, scope, stat, delta, added);
+}
+
+/// This thread's cells for the group in each of at most `MOST` scopes. `None`: it lacks some, or is
+/// on its way to have them.
+#[inline(always)]
+fn cells_at_hand<const MOST: usize>(
+    header: KeptHeader,
+    scope: impl Fn(usize) -> Option<StatScope>,
+) -> Option<[Option<ThreadStats>; MOST]> {
+    with_local(|local| {
+        let block = local.fast_block()?;
         let mut cells = [None; MOST];
-        for (cells, &(scope, _)) in cells.iter_mut().zip(parts) {
-            *cells = cells_of(block, header, scope).filter(|&cells| stat.is_in(cells));
-            if cells.is_none() {
-                return false;
-            }
+        // The row is looked up once for all nodes.
+        let mut row = None;
+        for (number, cells) in cells.iter_mut().enumerate() {
+            let Some(scope) = scope(number) else {
+                break;
+            };
+            *cells = Some(match scope {
+                StatScope::Group => block.cells_behind(&header)?,
+                StatScope::On(node) => {
+                    let places = match row {
+                        Some(places) => places,
+                        None => *row.insert(block.row_behind(&header)?),
+                    };
+                    places.get(usize::from(node))?.cells()?
+                }
+            });
         }
-        for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
-            if let Some(cells) = cells
-                && stat.add_known_to(cells, delta, false) == Added::Due
-            {
-                announce_slow(header, scope);
-            }
-        }
-        true
+        Some(cells)
     })
 }
 
@@ -153,7 +225,7 @@ fn account_slow(
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
     }
-    let found = (0..ROOT)
+    let found = (0..NOT_COUNTED)
         .zip(group.path_to_root())
         .find(|(_, level)| takes(level, coordinator, scope));
     let (above, level) = found.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;

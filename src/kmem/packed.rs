@@ -14,16 +14,17 @@ use super::precharge::Precharge;
 use super::tiers::Tiers;
 use crate::counter::object::KeptHeader;
 use crate::group::{Charge, Group};
-use crate::hierarchy::node_stats::{self, Above};
+use crate::hierarchy::node_stats::{self, Above, NOT_COUNTED};
 use crate::hierarchy::stats;
 use crate::numa::NodeId;
 use crate::stat::StatKey;
+use crate::stat::item::KnownItem;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::units::Bytes;
 
 /// No node: the group's own statistics.
-const NOWHERE: u8 = u8::MAX;
+const NO_NODE: u8 = u8::MAX;
 
 /// A [`Kmem`] of one object on one node, in two words, or on as many as `NODES`, in a few more: for
 /// owners that keep an account beside each of many small objects. Its drop gives back what the drop
@@ -48,10 +49,13 @@ pub struct PackedKmem<const NODES: usize = 1> {
     header: KeptHeader,
     /// The parts, by place in these three. The first of no bytes ends them.
     bytes: [u32; NODES],
-    above: [Option<Above>; NODES],
+    /// [`NOT_COUNTED`] for what is accounted nowhere.
+    above: [Above; NODES],
     node: [u8; NODES],
-    /// The number of the item among those of the runtime.
-    stat: u8,
+    item: KnownItem,
+    /// The group's runtime has tiers. Kept here, because most accounts end without another look at
+    /// the group's tree.
+    has_tiers: bool,
 }
 
 /// # Accounts beside their objects
@@ -91,7 +95,7 @@ impl Precharge {
     /// assert_eq!(now(), "N0=0 N1=0");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn try_account_as<const NODES: usize>(
         self,
         stat: StatKey,
@@ -100,7 +104,7 @@ impl Precharge {
         let header = self.charge.header();
         let numa = numa(header.counter());
         let mut bytes = [0; NODES];
-        let mut node = [NOWHERE; NODES];
+        let mut node = [NO_NODE; NODES];
         let mut at = [(StatScope::Group, 0); NODES];
         let mut many = 0;
         let mut all = 0;
@@ -125,15 +129,16 @@ impl Precharge {
         {
             return Err(self);
         }
-        // From here on the words have what the guard had.
-        self.charge.forget();
+        // From here on the words have what the guard had, and of no tier it had anything.
+        std::mem::forget(self);
         Ok(PackedKmem {
             header,
             bytes,
-            above: [Some(0); NODES],
+            above: [0; NODES],
             node,
             // Cells that take the item are of a runtime that knows it.
-            stat: stat.number() as u8,
+            item: stat.known(),
+            has_tiers: false,
         })
     }
 }
@@ -180,11 +185,14 @@ impl Kmem {
         let packed = PackedKmem {
             header,
             bytes: std::array::from_fn(|part| line(part).map_or(0, |line| line.bytes as u32)),
-            above: std::array::from_fn(|part| line(part).and_then(|line| line.above)),
-            node: std::array::from_fn(|part| {
-                line(part).map_or(NOWHERE, |line| byte_of(line.scope))
+            above: std::array::from_fn(|part| {
+                line(part).map_or(0, |line| line.above.unwrap_or(NOT_COUNTED))
             }),
-            stat: self.stat().number() as u8,
+            node: std::array::from_fn(|part| {
+                line(part).map_or(NO_NODE, |line| byte_of(line.scope))
+            }),
+            item: self.stat().known(),
+            has_tiers: !numa(header.counter()).tiers.is_empty(),
         };
         let mut kmem = ManuallyDrop::new(self);
         std::mem::take(&mut kmem.tiers).forget();
@@ -238,13 +246,13 @@ impl Kmem {
 fn byte_of(scope: StatScope) -> u8 {
     match scope {
         StatScope::On(node) => node as u8,
-        StatScope::Group => NOWHERE,
+        StatScope::Group => NO_NODE,
     }
 }
 
 #[inline(always)]
 fn of_byte(node: u8) -> StatScope {
-    if node == NOWHERE {
+    if node == NO_NODE {
         StatScope::Group
     } else {
         StatScope::On(node.into())
@@ -268,20 +276,27 @@ impl<const NODES: usize> PackedKmem<NODES> {
         let line = |part: usize| AccountLine {
             bytes: self.bytes[part].into(),
             scope: of_byte(self.node[part]),
-            above: self.above[part],
+            above: Some(self.above[part]).filter(|&above| above != NOT_COUNTED),
         };
         (0..NODES).map(line).take_while(|line| line.bytes > 0)
     }
 
+    #[inline(always)]
     fn all_bytes(&self) -> u64 {
         self.bytes.iter().copied().map(u64::from).sum()
     }
 
-    #[inline(always)]
     fn stat(&self) -> StatKey {
         stats::coordinator(self.header.counter())
             .items
-            .stat(self.stat.into())
+            .stat(self.item.number())
+    }
+
+    /// Ends an account that is in tiers, too, or of which a part is accounted above the group or
+    /// nowhere. The caller gives up these words.
+    #[cold]
+    fn end_slow(&self) {
+        drop(self.kmem());
     }
 
     /// The account as a guard. The caller gives up these words.
@@ -313,22 +328,14 @@ impl<const NODES: usize> Drop for PackedKmem<NODES> {
         if model_failed() {
             return;
         }
-        if !numa(self.header.counter()).tiers.is_empty() {
-            return drop(self.kmem());
+        if self.has_tiers || self.above != [0; NODES] {
+            return self.end_slow();
         }
-        let stat = self.stat();
-        let mut all = 0;
-        for part in 0..NODES {
-            let bytes = self.bytes[part];
-            if bytes == 0 {
-                break;
-            }
-            all += u64::from(bytes);
-            if let Some(above) = self.above[part] {
-                let scope = of_byte(self.node[part]);
-                node_stats::unaccount(self.header, scope, above, stat, bytes.into());
-            }
-        }
+        node_stats::unaccount_known::<NODES>(self.header, self.item, |part| {
+            let bytes = *self.bytes.get(part)?;
+            (bytes > 0).then(|| (of_byte(self.node[part]), bytes.into()))
+        });
+        let all = self.all_bytes();
         // As in the drop of a `Kmem`: the charge ends after the account, because it keeps the group.
         drop(Charge::new(self.header, all));
     }

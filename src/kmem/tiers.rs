@@ -8,10 +8,13 @@ use crate::numa::NodeId;
 use crate::numa::config::Tier;
 use crate::units::Bytes;
 
-/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier;
-/// then this allocates nothing.
+/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier: then
+/// this is a null pointer, because each object's precharge takes it along.
 #[derive(Debug, Default)]
-pub(super) struct Tiers(Vec<TierCharge>);
+pub(super) struct Tiers(Option<Box<TierCharges>>);
+
+#[derive(Debug, Default)]
+struct TierCharges(Vec<TierCharge>);
 
 #[derive(Debug)]
 struct TierCharge {
@@ -24,6 +27,22 @@ struct TierCharge {
 }
 
 impl Tiers {
+    fn charges(&self) -> &[TierCharge] {
+        self.0.as_ref().map_or(&[], |charges| &charges.0)
+    }
+
+    fn charges_mut(&mut self) -> &mut [TierCharge] {
+        self.0.as_mut().map_or(&mut [], |charges| &mut charges.0)
+    }
+
+    fn push(&mut self, charge: TierCharge) {
+        self.0.get_or_insert_default().0.push(charge);
+    }
+
+    fn into_charges(self) -> Vec<TierCharge> {
+        self.0.map_or_else(Vec::new, |charges| charges.0)
+    }
+
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
     /// give back.
     #[inline]
@@ -44,7 +63,7 @@ impl Tiers {
         for (number, tier) in of.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = Charge::attempt(header_of(tier, group.first()), bound.bytes())?;
-                tiers.0.push(TierCharge {
+                tiers.push(TierCharge {
                     tier: number,
                     charge,
                     promised: bound.bytes(),
@@ -65,7 +84,7 @@ impl Tiers {
                 .filter(|(node, _)| tier.has(*node))
                 .map(|(_, bytes)| bytes)
                 .sum();
-            match self.0.iter_mut().find(|of| of.tier == number) {
+            match self.charges_mut().iter_mut().find(|of| of.tier == number) {
                 Some(TierCharge {
                     charge, promised, ..
                 }) => {
@@ -81,7 +100,7 @@ impl Tiers {
                 }
                 None if on_tier > 0 => {
                     let charge = Charge::by_force(header_of(tier, group.first()), on_tier);
-                    self.0.push(TierCharge {
+                    self.push(TierCharge {
                         tier: number,
                         charge,
                         promised: 0,
@@ -105,7 +124,7 @@ impl Tiers {
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             let leaves = from.is_some_and(|node| tier.has(node));
             let enters = to.is_some_and(|node| tier.has(node));
-            let held = self.0.iter().find(|held| held.tier == number);
+            let held = self.charges().iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
             let promised = held
                 .filter(|_| are_unplaced)
@@ -113,7 +132,7 @@ impl Tiers {
             let more = bytes.saturating_sub(promised);
             if enters && !leaves && more > 0 {
                 let charge = Charge::attempt(header_of(tier, group.first()), more)?;
-                admitted.0.push(TierCharge {
+                admitted.push(TierCharge {
                     tier: number,
                     charge,
                     promised: 0,
@@ -125,14 +144,18 @@ impl Tiers {
 
     /// Takes over the charges of another account of the same group.
     pub(super) fn merge(&mut self, others: Tiers) {
-        for other in others.0 {
-            match self.0.iter_mut().find(|of| of.tier == other.tier) {
+        for other in others.into_charges() {
+            match self
+                .charges_mut()
+                .iter_mut()
+                .find(|of| of.tier == other.tier)
+            {
                 Some(held) => {
                     held.promised += other.promised;
                     // The two charge the same counter, so nothing comes back.
                     drop(held.charge.merge(other.charge));
                 }
-                None => self.0.push(other),
+                None => self.push(other),
             }
         }
     }
@@ -140,8 +163,8 @@ impl Tiers {
     /// Charges the tiers of another group in the place of these. If one refuses, all are charged to
     /// `from` again.
     pub(super) fn transfer(&mut self, from: &Group, to: &Group) -> Result<(), ChargeError> {
-        for number in 0..self.0.len() {
-            if let Err(error) = self.0[number].charge.transfer(to) {
+        for number in 0..self.charges().len() {
+            if let Err(error) = self.charges_mut()[number].charge.transfer(to) {
                 self.take_back(from, number);
                 return Err(error);
             }
@@ -152,7 +175,7 @@ impl Tiers {
     /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. If
     /// `from` refuses because it is offline or its room is taken, this charges by force.
     pub(super) fn take_back(&mut self, from: &Group, many: usize) {
-        for TierCharge { tier, charge, .. } in self.0.iter_mut().take(many) {
+        for TierCharge { tier, charge, .. } in self.charges_mut().iter_mut().take(many) {
             if charge.transfer(from).is_err() {
                 let header = header_of(&numa(from.first()).tiers[*tier], from.first());
                 *charge = Charge::by_force(header, charge.bytes());
@@ -167,7 +190,7 @@ impl Tiers {
             mut charge,
             promised,
             ..
-        } in self.0
+        } in self.into_charges()
         {
             charge.shrink(Bytes(promised));
             if charge.bytes() > 0 {
@@ -187,7 +210,7 @@ impl Tiers {
             let on_tier = parts.clone().filter(|(node, _)| of.has(*node));
             let bytes = on_tier.map(|(_, bytes)| bytes).sum();
             if bytes > 0 {
-                tiers.0.push(TierCharge {
+                tiers.push(TierCharge {
                     tier,
                     charge: Charge::new(header_of(of, group), bytes),
                     promised: 0,

@@ -217,8 +217,7 @@ impl StatKey {
     /// Returns the grains of a change, rounded up.
     #[inline(always)]
     pub(crate) fn grains(self, delta: i64) -> u64 {
-        let rest = (1u64 << self.shift) - 1;
-        (delta.unsigned_abs() + rest) >> self.shift
+        grains(delta, self.shift)
     }
 
     pub(crate) fn grain(self) -> u64 {
@@ -247,6 +246,62 @@ impl StatKey {
     pub(crate) fn add_known_to(self, cells: ThreadStats, delta: i64, fenced: bool) -> Added {
         cells.add(self.number(), delta, self.grains(delta), fenced)
     }
+
+    /// The item for those who found that the runtime has it, and then add to cells of that runtime
+    /// alone.
+    #[inline(always)]
+    pub(crate) fn known(self) -> KnownItem {
+        const { assert!(ITEMS_MAX <= 1 << KnownItem::NUMBER_BITS) };
+        let [events, bytes, ..] = KnownItem::SHIFTS;
+        let unit = if self.shift == bytes {
+            1
+        } else if self.shift == events {
+            0
+        } else {
+            2
+        };
+        KnownItem(self.number | unit << KnownItem::NUMBER_BITS)
+    }
+}
+
+/// An item in one byte: its number among those of its runtime, and its unit. An account beside its
+/// object keeps it, so that the account ends without a look at the runtime's list of items, which
+/// is two lines of memory away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownItem(u8);
+
+impl KnownItem {
+    const NUMBER_BITS: u8 = 6;
+    /// By unit, as in [`StatKey::known`].
+    const SHIFTS: [u8; 4] = [
+        Unit::Events.shift(),
+        Unit::Bytes.shift(),
+        Unit::Nanoseconds.shift(),
+        0,
+    ];
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> usize {
+        usize::from(self.0) % (1 << KnownItem::NUMBER_BITS)
+    }
+
+    /// As [`StatKey::add_known_to`].
+    #[inline(always)]
+    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
+        cells.add(self.number(), delta, grains(delta, self.shift()), false)
+    }
+
+    #[inline(always)]
+    fn shift(self) -> u8 {
+        KnownItem::SHIFTS[usize::from(self.0 >> KnownItem::NUMBER_BITS)]
+    }
+}
+
+/// Grains of a change, rounded up, where a grain is 2^`shift`.
+#[inline(always)]
+fn grains(delta: i64, shift: u8) -> u64 {
+    let rest = (1u64 << shift) - 1;
+    (delta.unsigned_abs() + rest) >> shift
 }
 
 impl fmt::Debug for StatKey {
@@ -367,6 +422,14 @@ mod tests {
             [0, 1, 1, 1, 2]
         );
         assert_eq!(StatKey::STOCK_REFILL.grains(i64::MIN), 1 << 63);
+        // The same from one byte.
+        let mut items = Items::default();
+        let time = items.declare("time", Unit::Nanoseconds, false);
+        for stat in items.iter().map(|item| item.stat) {
+            let known = stat.known();
+            assert_eq!((known.number(), known.shift()), (stat.number(), stat.shift));
+        }
+        assert_eq!(time.known().shift(), 16);
         assert_eq!(StatKey::ANON.grains(i64::MIN), 1 << 51);
     }
 }

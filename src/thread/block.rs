@@ -298,11 +298,14 @@ impl Block {
     /// This thread's cells for memory on a node of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<ThreadStats> {
-        self.rows
-            .at(&header.cells.get())?
-            .places()?
-            .get(node)?
-            .cells()
+        self.row_behind(header)?.get(node)?.cells()
+    }
+
+    /// The places of this thread's cells for memory on nodes of the group behind a header, if it has
+    /// a row.
+    #[inline(always)]
+    pub(crate) fn row_behind(&self, header: &Header) -> Option<&[CellsPlace]> {
+        self.rows.at(&header.cells.get())?.places()
     }
 
     /// Places of the cells for a group's memory on nodes, if this thread has a page for them.

@@ -151,7 +151,7 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate(&self, layout: Layout, group: &Group) -> Result<PerCpuBytes, KmemError> {
-        PerCpuBytes::new(&self.pool, layout, Some(group), true)
+        Ok(PerCpuBytes::charged_to(group, &self.pool, layout)?.zeroed())
     }
 
     /// As [`allocate`](Self::allocate), without a charge.
@@ -169,7 +169,7 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate_uncharged(&self, layout: Layout) -> Result<PerCpuBytes, KmemError> {
-        PerCpuBytes::new(&self.pool, layout, None, true)
+        Ok(PerCpuBytes::uncharged(&self.pool, layout)?.zeroed())
     }
 
     /// Reports that pages in a range of addresses have moved to other nodes. The allocator looks up
@@ -204,7 +204,7 @@ impl PerCpuAllocator {
     }
 
     /// The group that is charged for the object at an address, in any processor's unit, as the
-    /// words of ownership tell. For a look at a dump.
+    /// words of ownership tell ([`Owner::of`](memcg::allocator::Owner::of)). For a look at a dump.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

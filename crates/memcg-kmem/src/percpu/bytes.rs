@@ -9,7 +9,8 @@ use memcg::kmem::Placement;
 use memcg::{Bytes, Group};
 
 use super::chunk_pool::{ChunkPool, TakenGranules};
-use super::plan::Plan;
+use super::plan::{OwnerWord, Plan};
+use super::records::Account;
 use crate::error::KmemError;
 use crate::sync::Arc;
 
@@ -41,8 +42,17 @@ pub struct PerCpuBytes {
     chunk: u32,
     at: u32,
     granules: u32,
-    /// The number of the account that the chunk keeps; `None` where the bytes are not charged.
-    kept: Option<u32>,
+    account: HeldAccount,
+}
+
+/// What an object knows of its account.
+enum HeldAccount {
+    /// The bytes are not charged.
+    None,
+    /// With one node the account never moves, and the object has it.
+    Here(Account<1>),
+    /// With more the chunk keeps it, where a mover finds it, under this number.
+    InChunk(u32),
 }
 
 // SAFETY: the object owns the memory at its addresses, and what it keeps about them is `Send` and
@@ -54,36 +64,59 @@ unsafe impl Send for PerCpuBytes {}
 unsafe impl Sync for PerCpuBytes {}
 
 impl PerCpuBytes {
+    /// Charged to no group.
     #[inline]
-    pub(super) fn new(
+    pub(super) fn uncharged(
         pool: &Arc<ChunkPool>,
         layout: Layout,
-        group: Option<&Group>,
-        zeroed: bool,
     ) -> Result<PerCpuBytes, KmemError> {
         let (granules, align) = pool.plan.granules(layout)?;
-        let full = pool.plan.full_size(granules);
-        let (taken, kept) = match group {
-            None => (pool.take(granules, align)?, None),
-            Some(group) => {
-                let (taken, number) =
-                    pool.take_charged(granules, align, group.precharge(Bytes(full))?)?;
-                (taken, Some(number))
-            }
+        let taken = pool.take(granules, align, OwnerWord::NONE)?;
+        Ok(PerCpuBytes::of(pool, granules, taken, HeldAccount::None))
+    }
+
+    /// Charged to a group, and accounted.
+    #[inline]
+    pub(super) fn charged_to(
+        group: &Group,
+        pool: &Arc<ChunkPool>,
+        layout: Layout,
+    ) -> Result<PerCpuBytes, KmemError> {
+        let (granules, align) = pool.plan.granules(layout)?;
+        let precharge = group.precharge(Bytes(pool.plan.full_size(granules)))?;
+        let owner = OwnerWord::of(group);
+        let Some(node) = pool.one_node else {
+            let (taken, number) = pool.take_charged(granules, align, (owner, precharge))?;
+            let account = HeldAccount::InChunk(number);
+            return Ok(PerCpuBytes::of(pool, granules, taken, account));
         };
-        let TakenGranules { chunk, at, first } = taken;
-        let bytes = PerCpuBytes {
+        let taken = pool.take(granules, align, owner)?;
+        let account = HeldAccount::Here(Account::on(node, precharge));
+        Ok(PerCpuBytes::of(pool, granules, taken, account))
+    }
+
+    #[inline(always)]
+    fn of(
+        pool: &Arc<ChunkPool>,
+        granules: usize,
+        TakenGranules { chunk, at, first }: TakenGranules,
+        account: HeldAccount,
+    ) -> PerCpuBytes {
+        PerCpuBytes {
             pool: Arc::clone(pool),
             first,
             chunk,
             at,
             granules: granules as u32,
-            kept,
-        };
-        if zeroed {
-            bytes.zero();
+            account,
         }
-        Ok(bytes)
+    }
+
+    /// These bytes, zeroed.
+    #[inline]
+    pub(super) fn zeroed(self) -> PerCpuBytes {
+        self.zero();
+        self
     }
 
     /// Charged and uncharged bytes share one loop: its speed depends on how it is compiled.
@@ -155,8 +188,10 @@ impl PerCpuBytes {
 
     /// Bytes charged: those of all copies and of the object's words; 0 for an uncharged object.
     pub fn charged(&self) -> u64 {
-        self.kept
-            .map_or(0, |_| self.pool.plan.full_size(self.granules as usize))
+        match self.account {
+            HeldAccount::None => 0,
+            _ => self.pool.plan.full_size(self.granules as usize),
+        }
     }
 
     /// Returns the nodes of the object, as the allocator has found and accounts it.
@@ -181,17 +216,26 @@ impl PerCpuBytes {
         }
     }
 
-    /// The group that is charged.
+    /// The group that is charged. `None`: none is; or, with several nodes, no word names it
+    /// ([`Owner::of`](memcg::allocator::Owner::of)).
     pub fn group(&self) -> Option<Group> {
-        self.pool.owner_of(self.first.addr().get())
+        match &self.account {
+            HeldAccount::None => None,
+            HeldAccount::Here(account) => Some(account.group()),
+            HeldAccount::InChunk(_) => self.pool.owner_of(self.first.addr().get()),
+        }
     }
 }
 
 impl Drop for PerCpuBytes {
     #[inline]
     fn drop(&mut self) {
-        self.pool
-            .give_back(self.chunk, self.at, self.granules, self.kept);
+        let granules = (self.chunk, self.at, self.granules);
+        match self.account {
+            HeldAccount::InChunk(number) => self.pool.give_back_charged(granules, number),
+            // An account that is here ends after this, without the lock.
+            HeldAccount::None | HeldAccount::Here(_) => self.pool.give_back(granules),
+        }
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! data    unit of processor 0 | unit of processor 1 | ...    each on its processor's node
-//! words   the account of what starts in granule 0, 1, ...    on any node
+//! words   the owner of what starts in granule 0, 1, ...      on any node
 //! ```
 //!
 //! Source: `struct pcpu_chunk` and its `obj_exts` in `mm/percpu-internal.h`.
 
 use std::ptr::NonNull;
 
-use memcg::kmem::{NodeId, Precharge};
-use memcg::{Bytes, Group, StatKey};
+use memcg::StatKey;
+use memcg::kmem::Precharge;
 
 use super::bits::GranuleBits;
 use super::page_nodes::{Addresses, FoundCopies, NodeSums, PageNodes};
@@ -23,8 +23,6 @@ pub(super) struct Chunk {
     data: Mapping,
     words: Mapping,
     bits: GranuleBits,
-    /// The node of everything, if there is one only. Then no page is looked up.
-    one_node: Option<NodeId>,
     /// `None` with one node, and before the first look-up.
     nodes: Option<PageNodes>,
     /// Number of look-ups that have ended.
@@ -38,10 +36,10 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Maps and touches a chunk. This calls the system: the caller holds no lock.
-    pub(super) fn map(plan: &Plan, one_node: Option<NodeId>) -> Result<Chunk, KmemError> {
+    pub(super) fn map(plan: &Plan, is_one_node: bool) -> Result<Chunk, KmemError> {
         let mut data = Mapping::new(plan.data_len)?;
         let mut words = Mapping::new(plan.words_len)?;
-        if one_node.is_none() {
+        if !is_one_node {
             let start = data.range().start;
             let unit = plan.shape.unit();
             for (number, node) in plan.units.iter().enumerate() {
@@ -54,7 +52,6 @@ impl Chunk {
             data,
             words,
             bits: GranuleBits::new(plan.shape.unit() / plan.shape.granule()),
-            one_node,
             nodes: None,
             generation: 0,
             asked: 0,
@@ -74,10 +71,24 @@ impl Chunk {
         self.bits.is_empty()
     }
 
-    /// Takes the first free granules that fit. `None`: there are none.
+    /// Takes the first free granules that fit, for an owner. `None`: there are none.
     #[inline]
-    pub(super) fn take(&mut self, granules: usize, align: usize) -> Option<usize> {
-        self.bits.take(granules, align)
+    #[allow(unsafe_code)]
+    pub(super) fn take(
+        &mut self,
+        plan: &Plan,
+        granules: usize,
+        align: usize,
+        owner: OwnerWord,
+    ) -> Option<usize> {
+        let at = self.bits.take(granules, align)?;
+        // Free granules have no owner already.
+        if !owner.is_none() {
+            // SAFETY: `word` returns an aligned address within the mapping, and the borrow is the
+            // only one.
+            unsafe { self.word(plan, at).write(owner) };
+        }
+        Some(at)
     }
 
     /// Accounts a precharge for an object where it lies, and keeps the account. This changes the
@@ -93,60 +104,40 @@ impl Chunk {
         if !self.records.has_room() {
             return Err(precharge);
         }
-        let packed = if self.one_node.is_some() {
-            let all = Bytes(plan.full_size(granules));
-            precharge.try_account_as(StatKey::PERCPU, &[(self.one_node, all)])?
-        } else {
-            let nodes = self.nodes.as_ref();
-            let Some(parts) = nodes.and_then(|nodes| nodes.parts(plan, at, granules)) else {
-                return Err(precharge);
-            };
-            precharge.try_account_as(StatKey::PERCPU, parts.get())?
+        let nodes = self.nodes.as_ref();
+        let Some(parts) = nodes.and_then(|nodes| nodes.parts(plan, at, granules)) else {
+            return Err(precharge);
         };
+        let packed = precharge.try_account_as(StatKey::PERCPU, parts.get())?;
         let account = ObjectAccount {
             account: Account::Packed(packed),
             at: at as u32,
             granules: granules as u32,
             generation: self.generation,
         };
-        Ok(self.keep(plan, account))
-    }
-
-    /// Keeps the account of an object, and names it in the object's first word. Allocates where the
-    /// records have no room. Returns the account's number.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(super) fn keep(&mut self, plan: &Plan, account: ObjectAccount) -> u32 {
-        let at = account.at as usize;
-        let number = self.records.keep(account);
-        // SAFETY: `word` returns an aligned address within the mapping, and the borrow is the only
-        // one.
-        unsafe { self.word(plan, at).write(OwnerWord::of(number)) };
-        number
+        Ok(self.records.keep(account))
     }
 
     #[inline]
     #[allow(unsafe_code)]
     pub(super) fn give_back(&mut self, plan: &Plan, at: usize, granules: usize) {
-        // SAFETY: as in `keep`.
+        // SAFETY: as in `take`.
         unsafe { self.word(plan, at).write(OwnerWord::NONE) };
         self.bits.give_back(at, granules);
     }
 
-    /// The group that is charged for what starts at an address. `None`: the address is not in this
-    /// chunk's data.
+    /// The owner of what starts at an address. `None`: the address is not in this chunk's data.
     #[allow(unsafe_code)]
-    pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<Option<Group>> {
+    pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<OwnerWord> {
         let offset = address
             .checked_sub(self.data.range().start)
             .filter(|&offset| offset < plan.data_len)?;
         let in_unit = offset % plan.shape.unit();
         if !in_unit.is_multiple_of(plan.shape.granule()) {
-            return Some(None);
+            return Some(OwnerWord::NONE);
         }
-        // SAFETY: as in `keep`.
-        let word = unsafe { self.word(plan, in_unit / plan.shape.granule()).read() };
-        Some(word.number().and_then(|number| self.records.group(number)))
+        // SAFETY: as in `take`.
+        Some(unsafe { self.word(plan, in_unit / plan.shape.granule()).read() })
     }
 
     /// The word of a granule. It is within the mapping, which has a word for each granule of a
@@ -184,7 +175,7 @@ impl Chunk {
         self.generation += 1;
         let (nodes, old) = match self.nodes.take() {
             Some(mut nodes) => {
-                let old = nodes.replace(found, &plan.topology);
+                let old = nodes.replace(found, plan);
                 (nodes, Some(old))
             }
             None => (PageNodes::new(plan, found), None),

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use memcg::kmem::{NodeId, NodeOf, Placement, Precharge};
-use memcg::{Bytes, Group, StatKey};
+use memcg::{Group, StatKey};
 
 use super::chunk::Chunk;
 use super::page_nodes::{Addresses, FoundCopies, NodeSums};
-use super::plan::Plan;
-use super::records::{Account, LeftOver, ObjectAccount, Records};
+use super::plan::{OwnerWord, Plan};
+use super::records::{Account, ObjectAccount, Records};
 use crate::error::KmemError;
 use crate::sync::{Arc, Mutex};
 
@@ -48,10 +48,15 @@ impl ChunkPool {
     }
 
     /// Takes free granules, from a new chunk where there are none.
-    #[inline]
-    pub(super) fn take(&self, granules: usize, align: usize) -> Result<TakenGranules, KmemError> {
+    #[inline(always)]
+    pub(super) fn take(
+        &self,
+        granules: usize,
+        align: usize,
+        owner: OwnerWord,
+    ) -> Result<TakenGranules, KmemError> {
         loop {
-            if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align) {
+            if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align, owner) {
                 return Ok(taken);
             }
             self.add_chunk()?;
@@ -60,16 +65,16 @@ impl ChunkPool {
 
     /// As [`take`](Self::take), and accounts a precharge to the nodes where the granules lie. The
     /// chunk keeps the account, where a mover finds it, under the number that this returns.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_charged(
         &self,
         granules: usize,
         align: usize,
-        precharge: Precharge,
+        (owner, precharge): (OwnerWord, Precharge),
     ) -> Result<(TakenGranules, u32), KmemError> {
         loop {
             let mut chunks = self.chunks.lock();
-            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align) {
+            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, owner) {
                 let accounted = chunk.account(&self.plan, (taken.at as usize, granules), precharge);
                 drop(chunks);
                 let number = accounted
@@ -85,11 +90,8 @@ impl ChunkPool {
     #[cold]
     fn account_slow(&self, taken: &TakenGranules, granules: usize, precharge: Precharge) -> u32 {
         let (chunk, at, granules) = (taken.chunk as usize, taken.at, granules as u32);
-        let (placement, generation) = match self.one_node {
-            Some(node) => (Placement::on(node, Bytes(precharge.bytes())), 0),
-            // The chunk exists for as long as an object is in it.
-            None => self.found(chunk, at, granules).unwrap_or_default(),
-        };
+        // The chunk exists for as long as an object is in it.
+        let (placement, generation) = self.found(chunk, at, granules).unwrap_or_default();
         let kmem = precharge.account_as(StatKey::PERCPU, &placement);
         let account = ObjectAccount {
             account: Account::of(kmem),
@@ -102,7 +104,7 @@ impl ChunkPool {
 
     #[cold]
     fn add_chunk(&self) -> Result<(), KmemError> {
-        let mut chunk = Box::new(Chunk::map(&self.plan, self.one_node)?);
+        let mut chunk = Box::new(Chunk::map(&self.plan, self.one_node.is_some())?);
         let mut looked_up = None;
         loop {
             let moves = self.chunks.lock().moves;
@@ -154,13 +156,13 @@ impl ChunkPool {
             let Some(of) = chunks.get(chunk) else {
                 return u32::MAX;
             };
-            if self.one_node.is_none() && of.generation != account.generation {
+            if of.generation != account.generation {
                 drop(chunks);
                 account = self.relocate(chunk, account);
                 continue;
             }
             if of.records.has_room() {
-                return of.keep(&self.plan, account);
+                return of.records.keep(account);
             }
             let room = of.records.room();
             drop(chunks);
@@ -199,23 +201,27 @@ impl ChunkPool {
         }
     }
 
-    /// Gives granules back, and the account that the chunk keeps under `number`.
+    /// Gives granules of a chunk back.
     #[inline]
-    pub(super) fn give_back(&self, chunk: u32, at: u32, granules: u32, number: Option<u32>) {
-        let mut left = LeftOver::default();
-        let spare = {
+    pub(super) fn give_back(&self, granules: (u32, u32, u32)) {
+        let spare = self.chunks.lock().give_back(&self.plan, granules);
+        // The thread unmaps without the lock.
+        drop(spare);
+    }
+
+    /// The same, and ends the account that the chunk keeps under `number`.
+    #[inline]
+    pub(super) fn give_back_charged(&self, granules: (u32, u32, u32), number: u32) {
+        let (account, spare) = {
             let mut chunks = self.chunks.lock();
-            chunks.give_back(
-                &self.plan,
-                chunk as usize,
-                (at, granules),
-                number,
-                &mut left,
-            )
+            let (chunk, ..) = granules;
+            let chunk = chunks.get(chunk as usize);
+            let account = chunk.and_then(|chunk| chunk.records.take(number));
+            (account, chunks.give_back(&self.plan, granules))
         };
         // The thread unmaps and uncharges without the lock.
         drop(spare);
-        drop(left);
+        drop(account);
     }
 
     pub(super) fn addresses(&self, chunk: u32) -> Option<Addresses> {
@@ -237,13 +243,18 @@ impl ChunkPool {
         }
     }
 
+    #[allow(unsafe_code)]
     pub(super) fn owner_of(&self, address: usize) -> Option<Group> {
-        self.chunks
-            .lock()
+        let chunks = self.chunks.lock();
+        let owner = chunks
             .chunks
             .iter()
             .flatten()
-            .find_map(|chunk| chunk.owner_at(&self.plan, address))?
+            .find_map(|chunk| chunk.owner_at(&self.plan, address))?;
+        // SAFETY: this thread holds the lock. An object gets its word under it after the charge, and
+        // loses it under it before the uncharge, which the object, its record or the thread that has
+        // taken the account out makes afterwards.
+        unsafe { owner.group() }
     }
 }
 
@@ -298,12 +309,9 @@ impl ChunkPool {
             from = number + 1;
             loop {
                 account = self.relocate(chunk, account);
-                let mut left = LeftOver {
-                    account: Some(account),
-                    _group: None,
-                };
+                let mut left = Some(account);
                 let again = self.with(chunk, serial, |chunk| {
-                    let account = left.account.take()?;
+                    let account = left.take()?;
                     if chunk.generation != account.generation {
                         // The chunk has moved again. The thread that found that has passed this
                         // account over.
@@ -328,17 +336,18 @@ impl Chunks {
         self.chunks.get_mut(number)?.as_deref_mut()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(
         &mut self,
         plan: &Plan,
         granules: usize,
         align: usize,
+        owner: OwnerWord,
     ) -> Option<(TakenGranules, &mut Chunk)> {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
             let was_empty = chunk.is_empty();
-            if let Some(at) = chunk.take(granules, align) {
+            if let Some(at) = chunk.take(plan, granules, align, owner) {
                 self.empty -= usize::from(was_empty);
                 let first = chunk.first_copy(plan, at);
                 return Some((
@@ -374,16 +383,11 @@ impl Chunks {
     fn give_back(
         &mut self,
         plan: &Plan,
-        number: usize,
-        (at, granules): (u32, u32),
-        account: Option<u32>,
-        left: &mut LeftOver,
+        (number, at, granules): (u32, u32, u32),
     ) -> Option<Box<Chunk>> {
-        let chunk = self.chunks.get_mut(number)?.as_deref_mut()?;
+        let number = number as usize;
+        let chunk = self.get(number)?;
         chunk.give_back(plan, at as usize, granules as usize);
-        if let Some(account) = account {
-            chunk.records.end(account, left);
-        }
         if !chunk.is_empty() {
             return None;
         }

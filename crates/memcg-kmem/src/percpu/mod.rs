@@ -136,7 +136,7 @@ impl<T> PerCpu<T> {
         group: &Group,
         mut make: impl FnMut(usize) -> T,
     ) -> Result<PerCpu<T>, KmemError> {
-        let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
+        let bytes = PerCpuBytes::charged_to(group, &allocator.pool, Layout::new::<T>())?;
         let mut made = MadeCopies {
             bytes: &bytes,
             made: 0,

@@ -62,18 +62,22 @@ pub(super) struct PageCopies {
 pub(super) struct PageNodes {
     data: Box<[PageCopies]>,
     words: Box<[PageCopies]>,
-    /// The nodes where all of the pages lie, if they are so few; one of them may be no node.
-    few: Option<SmallVec<[Option<NodeId>; PLACES]>>,
+    /// The nodes where all of the pages lie, if they are so few; one of them may be no node. No
+    /// bytes yet.
+    few: Option<Parts>,
+    /// Bytes of each granule at these, if that is the same for all granules. It is as long as every
+    /// unit lies on its processor's node, and saves most objects the look at their pages.
+    each: Option<[u64; PLACES]>,
 }
 
 /// Bytes of an object by place, as a packed account takes them.
+#[derive(Clone, Copy)]
 pub(super) struct Parts {
     places: [(Option<NodeId>, Bytes); PLACES],
     many: usize,
 }
 
 impl Parts {
-    #[inline(always)]
     fn new(nodes: &[Option<NodeId>]) -> Parts {
         let mut places = [(None, Bytes(0)); PLACES];
         places
@@ -208,14 +212,15 @@ impl PageNodes {
             data: empty(data),
             words: empty(words),
             few: None,
+            each: None,
         };
-        drop(nodes.replace(found, &plan.topology));
+        drop(nodes.replace(found, plan));
         nodes
     }
 
     /// Takes over what a look-up has found, except for pages that a later look-up has told of
     /// already. Returns what it replaces. Allocates nothing, for the thread holds the lock.
-    pub(super) fn replace(&mut self, mut found: FoundCopies, topology: &Topology) -> FoundCopies {
+    pub(super) fn replace(&mut self, mut found: FoundCopies, plan: &Plan) -> FoundCopies {
         for (pages, found) in [
             (&mut self.data, &mut found.data),
             (&mut self.words, &mut found.words),
@@ -228,17 +233,35 @@ impl PageNodes {
         }
         let mut seen = SmallVec::new();
         let mut pages = self.data.iter_mut().chain(&mut self.words);
-        let node = |place: u16| topology.nodes().nth(place.into());
-        self.few = pages
-            .all(|copies| copies.sort(&mut seen))
-            .then(|| seen.iter().map(|place| place.and_then(node)).collect());
+        let are_few = pages.all(|copies| copies.sort(&mut seen));
+        let node = |place: u16| plan.topology.nodes().nth(place.into());
+        let nodes: SmallVec<[_; PLACES]> = seen.iter().map(|of| of.and_then(node)).collect();
+        self.few = are_few.then(|| Parts::new(&nodes));
+        self.each = are_few.then(|| self.each_granule(plan)).flatten();
         found
+    }
+
+    /// Bytes of a granule by place, its words among them. `None`: granules differ.
+    fn each_granule(&self, plan: &Plan) -> Option<[u64; PLACES]> {
+        let same = |pages: &[PageCopies]| {
+            let first = pages.first()?.few;
+            pages.iter().all(|of| of.few == first).then_some(first)
+        };
+        let data = same(&self.data)?.map(|copies| u64::from(copies) * plan.shape.granule() as u64);
+        let words = same(&self.words)?.map(|copies| u64::from(copies) * plan.shape.word() as u64);
+        Some(std::array::from_fn(|place| data[place] + words[place]))
     }
 
     /// The places of an object, to the byte, if the chunk lies in few.
     #[inline(always)]
     pub(super) fn parts(&self, plan: &Plan, at: usize, granules: usize) -> Option<Parts> {
-        let mut parts = Parts::new(self.few.as_ref()?);
+        let mut parts = self.few?;
+        if let Some(each) = &self.each {
+            for ((_, Bytes(part)), each) in parts.places.iter_mut().zip(each) {
+                *part = granules as u64 * each;
+            }
+            return Some(parts);
+        }
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
             parts.add(bytes, &self.data[page].few);
         }

@@ -4,6 +4,8 @@
 use std::alloc::Layout;
 use std::ops::Range;
 
+use memcg::Group;
+use memcg::allocator::Owner;
 use memcg::kmem::{NodeId, Topology};
 
 use crate::error::KmemError;
@@ -90,8 +92,8 @@ impl PerCpuShape {
     }
 }
 
-/// The word of a granule in the metadata: for the granule where a charged object starts, the number
-/// of the object's account in its chunk plus 1, or 0.
+/// The word of a granule in the metadata: for the granule where a charged object starts, the word of
+/// the group that is charged; 0 in fresh memory, for no group.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct OwnerWord(usize);
@@ -100,12 +102,25 @@ impl OwnerWord {
     pub(super) const NONE: OwnerWord = OwnerWord(0);
 
     #[inline]
-    pub(super) fn of(number: u32) -> OwnerWord {
-        OwnerWord(number as usize + 1)
+    pub(super) fn of(group: &Group) -> OwnerWord {
+        OwnerWord(Owner::of(group).to_word() as usize)
     }
 
-    pub(super) fn number(self) -> Option<usize> {
-        self.0.checked_sub(1)
+    #[inline]
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The group, with a handle of its own.
+    ///
+    /// # Safety
+    ///
+    /// The group is charged for the object until this returns.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn group(self) -> Option<Group> {
+        // SAFETY: `of` has made the word of an owner's, and 0 is that of `Owner::NONE`; the rest says
+        // the caller.
+        unsafe { Owner::from_word(self.0 as u32).group() }
     }
 }
 

@@ -1,20 +1,41 @@
-//! The accounts of a chunk's objects. The thread that moves an object's pages moves its account,
-//! and does not have the object. It takes the account out, and does the work without the lock.
+//! The accounts of a chunk's objects. Where there are several nodes, the thread that moves an object's
+//! pages moves its account, and does not have the object: so the chunk keeps the accounts. That thread
+//! takes the account out, and does the work without the lock. With one node nothing moves, and the
+//! object itself has its account: it needs no record, and is made and ended in a few words.
 
-use memcg::Group;
-use memcg::kmem::{Kmem, PackedKmem};
+use memcg::kmem::{Kmem, NodeId, PackedKmem, Placement, Precharge};
+use memcg::{Bytes, Group, StatKey};
 
 /// Places of an object whose account is packed: those of two or three nodes, and of metadata.
 pub(super) const PLACES: usize = 4;
 
 /// An account. Most objects lie in a few places, and their accounts are made and end in place.
-pub(super) enum Account {
-    Packed(PackedKmem<PLACES>),
+pub(super) enum Account<const NODES: usize = PLACES> {
+    Packed(PackedKmem<NODES>),
     Whole(Box<Kmem>),
 }
 
-impl Account {
-    pub(super) fn of(kmem: Kmem) -> Account {
+impl Account<1> {
+    /// Accounts a precharge whole to one node.
+    #[inline]
+    pub(super) fn on(node: NodeId, precharge: Precharge) -> Account<1> {
+        let all = Bytes(precharge.bytes());
+        match precharge.try_account_as(StatKey::PERCPU, &[(Some(node), all)]) {
+            Ok(packed) => Account::Packed(packed),
+            Err(precharge) => Account::on_slow(node, precharge),
+        }
+    }
+
+    /// Makes an account that takes more than additions to what the thread has.
+    #[cold]
+    fn on_slow(node: NodeId, precharge: Precharge) -> Account<1> {
+        let placement = Placement::on(node, Bytes(precharge.bytes()));
+        Account::of(precharge.account_as(StatKey::PERCPU, &placement))
+    }
+}
+
+impl<const NODES: usize> Account<NODES> {
+    pub(super) fn of(kmem: Kmem) -> Account<NODES> {
         kmem.pack().map_or_else(Account::Whole, Account::Packed)
     }
 
@@ -25,7 +46,7 @@ impl Account {
         }
     }
 
-    fn group(&self) -> Group {
+    pub(super) fn group(&self) -> Group {
         match self {
             Account::Packed(packed) => packed.group(),
             Account::Whole(kmem) => kmem.group(),
@@ -47,9 +68,9 @@ enum Record {
     Vacant(u32),
     Kept(ObjectAccount),
     /// A thread has taken the account out, and works on it without the lock.
-    Out(Group),
+    Out,
     /// The same, and the object is gone: that thread ends the account.
-    Gone(Group),
+    Gone,
 }
 
 #[derive(Default)]
@@ -57,13 +78,6 @@ pub(super) struct Records {
     records: Vec<Record>,
     /// The number of the first vacant record, plus 1; 0 for none.
     vacant: u32,
-}
-
-/// Values that a thread drops without the lock.
-#[derive(Default)]
-pub(super) struct LeftOver {
-    pub(super) account: Option<ObjectAccount>,
-    pub(super) _group: Option<Group>,
 }
 
 impl Records {
@@ -110,27 +124,23 @@ impl Records {
         (self.records.len() - 1) as u32
     }
 
-    fn vacate(&mut self, number: u32) -> Option<Record> {
-        let record = self.records.get_mut(number as usize)?;
-        let old = std::mem::replace(record, Record::Vacant(self.vacant));
-        self.vacant = number + 1;
-        Some(old)
-    }
-
-    /// Ends the account of an object that goes. If a thread has taken it out, that thread ends it.
+    /// Takes away the account of an object that goes, for the caller to end without the lock. If a
+    /// thread has taken it out, that thread ends it.
     #[inline]
-    pub(super) fn end(&mut self, number: u32, left: &mut LeftOver) {
-        let Some(record) = self.records.get_mut(number as usize) else {
-            return;
-        };
+    pub(super) fn take(&mut self, number: u32) -> Option<Account> {
+        let record = self.records.get_mut(number as usize)?;
         match std::mem::replace(record, Record::Vacant(self.vacant)) {
-            Record::Kept(account) => {
+            Record::Kept(of) => {
                 self.vacant = number + 1;
-                // There was nothing before to drop.
-                std::mem::forget(left.account.replace(account));
+                Some(of.account)
             }
-            Record::Out(group) => *record = Record::Gone(group),
-            other => *record = other,
+            other => {
+                *record = match other {
+                    Record::Out => Record::Gone,
+                    other => other,
+                };
+                None
+            }
         }
     }
 
@@ -142,19 +152,10 @@ impl Records {
         generation: u64,
     ) -> Option<(u32, ObjectAccount)> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
-            let Record::Kept(ObjectAccount {
-                account,
-                generation: of,
-                ..
-            }) = &*record
-            else {
-                continue;
-            };
-            if *of == generation {
+            if !matches!(record, Record::Kept(of) if of.generation != generation) {
                 continue;
             }
-            let out = Record::Out(account.group());
-            if let Record::Kept(account) = std::mem::replace(record, out) {
+            if let Record::Kept(account) = std::mem::replace(record, Record::Out) {
                 return Some((number as u32, account));
             }
         }
@@ -162,44 +163,22 @@ impl Records {
     }
 
     /// Brings an account back. Returns it to the caller if the object has gone meanwhile.
-    pub(super) fn bring_back(&mut self, number: u32, account: ObjectAccount) -> LeftOver {
-        let Some(record) = self.records.get_mut(number as usize) else {
-            return LeftOver {
-                account: Some(account),
-                _group: None,
-            };
-        };
-        match record {
-            Record::Out(_) => match std::mem::replace(record, Record::Kept(account)) {
-                Record::Out(group) => LeftOver {
-                    account: None,
-                    _group: Some(group),
-                },
-                _ => LeftOver::default(),
-            },
-            Record::Gone(_) => match self.vacate(number) {
-                Some(Record::Gone(group)) => LeftOver {
-                    account: Some(account),
-                    _group: Some(group),
-                },
-                _ => LeftOver {
-                    account: Some(account),
-                    _group: None,
-                },
-            },
-            Record::Vacant(_) | Record::Kept(_) => LeftOver {
-                account: Some(account),
-                _group: None,
-            },
-        }
-    }
-
-    /// The group that an account charges: a handle of its own.
-    pub(super) fn group(&self, number: usize) -> Option<Group> {
-        match self.records.get(number)? {
-            Record::Kept(of) => Some(of.account.group()),
-            Record::Out(group) | Record::Gone(group) => Some(group.clone()),
-            Record::Vacant(_) => None,
+    pub(super) fn bring_back(
+        &mut self,
+        number: u32,
+        account: ObjectAccount,
+    ) -> Option<ObjectAccount> {
+        match self.records.get_mut(number as usize) {
+            Some(record @ Record::Out) => {
+                *record = Record::Kept(account);
+                None
+            }
+            Some(record @ Record::Gone) => {
+                *record = Record::Vacant(self.vacant);
+                self.vacant = number + 1;
+                Some(account)
+            }
+            _ => Some(account),
         }
     }
 }

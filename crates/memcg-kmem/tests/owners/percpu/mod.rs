@@ -392,6 +392,39 @@ fn one_node_is_never_looked_up() {
     );
 }
 
+// === Owners ===
+
+/// An address tells the group that is charged for what is there now, on whatever processor's unit.
+#[test]
+fn words_tell_whose_an_object_is() {
+    for nodes in [1, 2] {
+        let world = World::placed(&[0, nodes - 1], nodes, 0, PerCpuShape::new());
+        let other = world.runtime.root().create("other", Limits::new()).unwrap();
+        let owner_of = |address| world.allocator.owner_of(address);
+        let first = world.allocate(64);
+        let second = world.allocator.allocate(bytes_of(64), &other).unwrap();
+        let free = world.allocator.allocate_uncharged(bytes_of(64)).unwrap();
+        let owners = |object: &PerCpuBytes| [0, 1].map(|unit| owner_of(address(object, unit)));
+        assert_eq!(owners(&first), [(); 2].map(|()| Some(world.group.clone())));
+        assert_eq!(owners(&second), [(); 2].map(|()| Some(other.clone())));
+        assert_eq!(owners(&free), [None, None]);
+        assert_eq!(
+            [&first, &second, &free].map(PerCpuBytes::group),
+            [Some(world.group.clone()), Some(other.clone()), None]
+        );
+        let [inside, beyond] = [address(&first, 0) + 8, address(&free, 0) + 64];
+        assert_eq!([inside, beyond, 8].map(owner_of), [None, None, None]);
+        // The same granules, in the end another group's.
+        let start = address(&first, 0);
+        drop(first);
+        assert_eq!(owner_of(start), None);
+        let third = world.allocator.allocate(bytes_of(64), &other).unwrap();
+        assert_eq!((address(&third, 0), owner_of(start)), (start, Some(other)));
+        drop((second, third));
+        world.nothing_is_left();
+    }
+}
+
 // === Tiers ===
 
 #[test]
