@@ -103,36 +103,43 @@ fn name_what_is_in_the_way<'a>(
     })
 }
 
+/// What the first poll of a future has come to. Its charge may be made by then, so an end is no
+/// error, which a `?` would hand on together with the charge.
+pub(crate) enum FirstPoll<'a> {
+    InLine(InLine),
+    Ended(ChargeResult<'a>),
+}
+
 /// The first poll of a future that misses. It drains as a charge does, and waits for no other
 /// thread; reclaimers and victims are left to a thread of the tree, and the charge waits in line
-/// meanwhile. `Err`: the charge has ended.
+/// meanwhile.
 pub(crate) fn begin<'a>(
     group: &'a Counter,
     bytes: u64,
     missed: Consume,
     time: LineTime,
     holder: PlaceHolder,
-) -> Result<InLine, ChargeResult<'a>> {
+) -> FirstPoll<'a> {
     let refusal = match try_once(group, bytes, missed) {
         Err(ChargeFailure::Refused { refusal, .. }) => refusal,
-        ended => return Err(ended),
+        ended => return FirstPoll::Ended(ended),
     };
     let level = refusal.level;
     events::count(level, Event::Max);
     if !may_wait(group, bytes, &refusal) {
         let refused = Err(ChargeFailure::refused(refusal));
-        return Err(name_what_is_in_the_way(group, bytes, refused));
+        return FirstPoll::Ended(name_what_is_in_the_way(group, bytes, refused));
     }
     let chooses = victims::chooses(level);
     // A group that is to give its memory back gets no more.
     if chooses && victims::is_cancelled(group) {
-        return Err(Err(ChargeFailure::Cancelled));
+        return FirstPoll::Ended(Err(ChargeFailure::Cancelled));
     }
     // The thread that chooses a victim counts the event.
     let ticket = line::enqueue(group, bytes, level, holder, None);
     let in_line = InLine::begin(ticket, level, chooses, time);
     in_line.has_room_made();
-    Ok(in_line)
+    FirstPoll::InLine(in_line)
 }
 
 /// The first try, with which most charges end.

@@ -34,18 +34,18 @@ impl Alerts {
             .fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
     }
 
-    pub(super) fn count_mark(&self) {
+    pub(super) fn count_exceeded(&self) {
         // Relaxed (E44): before the mark, which is set with release.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn uncount_mark(&self) {
+    pub(super) fn uncount_exceeded(&self) {
         // Relaxed (E44): after the mark.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number of marks.
-    pub(crate) fn marks(&self) -> u64 {
+    pub(crate) fn exceeded(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & ((1 << VICTIM) - 1)
     }
 }

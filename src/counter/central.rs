@@ -79,7 +79,7 @@ pub(crate) fn is_to_walk(counter: &Counter) -> bool {
     // group of the tree is above a limit. Where one is, the levels of the path are compared with
     // their limits: a mark stays for a while after usage has fallen.
     counter.cover().is_some()
-        || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+        || (counter.tree().alerts.exceeded() > 0 && counter.path_to_root().any(is_above))
 }
 
 #[cold]
@@ -314,7 +314,7 @@ pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
 }
 
 /// Close one stock and uncharge its credit. Returns the units.
-pub(crate) fn release(counter: &Counter) -> u64 {
+pub(crate) fn release_credit(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;
     }

@@ -392,7 +392,7 @@ impl Counter {
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
         // this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        live_peak::settle_noted(self, block);
+        live_peak::record_most_if_noted(self, block);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that
         // reclaim lacks.
         let batch = if capacity > 0 && context::in_reclaim() {

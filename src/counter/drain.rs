@@ -263,7 +263,7 @@ impl Tree {
             // Without a barrier an owner may have consumed what is claimed, and not know yet: the
             // claims go back, and the credit stays where it is.
             if seen == Err(Stuck::Barrier) {
-                self.release_claims(stocks);
+                self.undo_claims(stocks);
                 break;
             }
             // The next turn claims the slots for which there was no memory.
@@ -300,9 +300,9 @@ impl Tree {
 
     /// Give claims back after a barrier that failed. The slots may be those of threads that have
     /// ended.
-    pub(crate) fn release_claims(&self, stocks: &mut Stocks) {
+    pub(crate) fn undo_claims(&self, stocks: &mut Stocks) {
         if !stocks.claims.is_empty() {
-            stocks.release_claims();
+            stocks.undo_claims();
             self.registry.list_all();
         }
     }
@@ -406,12 +406,12 @@ impl Stocks {
         cut
     }
 
-    /// See [`Tree::release_claims`].
+    /// See [`Tree::undo_claims`].
     #[allow(unsafe_code)]
-    fn release_claims(&mut self) {
+    fn undo_claims(&mut self) {
         for claim in self.claims.drain(..) {
             // SAFETY: as in `settle_claims`.
-            unsafe { &*claim.slot }.release_claim(claim.units);
+            unsafe { &*claim.slot }.undo_claim(claim.units);
         }
     }
 }

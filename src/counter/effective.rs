@@ -6,9 +6,9 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
+use crate::counter::thresholds;
 
 /// Figures of a level that the protection of its children follows from.
 #[derive(Clone, Copy)]
@@ -116,14 +116,14 @@ pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<Views<'a
                 recursive: counter.tree().config.recursive,
             });
         }
-        let children = Protection::ALL.map(|kind| marks::children_protected(level, kind));
+        let children = Protection::ALL.map(|kind| thresholds::children_protected(level, kind));
         let figures = ParentFigures {
             usage: level.usage(),
             children,
         };
         levels.push(View {
             level,
-            settings: Protection::ALL.map(|kind| marks::protection(level, kind)),
+            settings: Protection::ALL.map(|kind| thresholds::protection(level, kind)),
             figures,
         });
     }

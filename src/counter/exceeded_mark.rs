@@ -49,7 +49,7 @@ pub(crate) fn is_near_max(counter: &Object) -> bool {
 /// its events. Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
-    // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges
+    // SeqCst (E43): each after the exchange on usage, limit or mark. `thresholds::set_high` exchanges
     // the bits after it has stored high: they are read before it.
     let usage = counter.usage();
     let _ = counter.limits.watched.bits();
@@ -109,11 +109,11 @@ pub(crate) fn correct(counter: &Counter) {
         if !is_marked(counter) && is_exceeded(counter) {
             // E44: counted, then marked.
             // Mutation: e44-marked-before-it-is-counted
-            tree.alerts.count_mark();
+            tree.alerts.count_exceeded();
             // Mutation: e43-marked-without-a-second-look
             // Mutation: e44-marked-before-it-is-counted
             if watched.set(EXCEEDED) & EXCEEDED != 0 {
-                tree.alerts.uncount_mark();
+                tree.alerts.uncount_exceeded();
             }
         } else if has_fallen(counter) {
             // E43: the mark, then usage. A thread that has raised usage meanwhile may have found
@@ -122,7 +122,7 @@ pub(crate) fn correct(counter: &Counter) {
             fence_after_exchange();
             // Mutation: e43-uncounted-without-a-look
             if cleared && (!is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0) {
-                tree.alerts.uncount_mark();
+                tree.alerts.uncount_exceeded();
             }
         } else {
             return;

@@ -41,7 +41,7 @@ struct IdleSlot<'a> {
 
 /// Gives back the credit of slots that have not moved for two visits, and that of ended threads. It
 /// waits while another thread visits. Returns the units of memory given back.
-pub(crate) fn release(tree: &Tree) -> u64 {
+pub(crate) fn release_credit(tree: &Tree) -> u64 {
     let path = SlowPath::enter();
     // A visit takes locks and waits, which a nested slow path may not.
     if path.outermost().is_none() {
@@ -50,8 +50,8 @@ pub(crate) fn release(tree: &Tree) -> u64 {
     visit(tree, &path, tree.idle_visits.seen.lock())
 }
 
-/// Does what [`release`] does, unless another thread is about it: that one visits the same slots.
-pub(crate) fn release_periodic(tree: &Tree) {
+/// Does what [`release_credit`] does, unless another thread is about it: that one visits the same slots.
+pub(crate) fn release_credit_periodic(tree: &Tree) {
     let path = SlowPath::enter();
     if let Some(seen) = tree.idle_visits.seen.try_lock() {
         visit(tree, &path, seen);
@@ -151,7 +151,7 @@ fn take_out<'a>(
     // Mutation: e2-visit-without-heavy
     // Mutation: visit-unlocks-before-it-uncharges
     if tree.barrier.heavy().is_err() {
-        tree.release_claims(&mut stocks);
+        tree.undo_claims(&mut stocks);
         return 0;
     }
     // Mutation: visit-unlocks-before-it-settles
@@ -209,7 +209,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
 /// Gives back the credit in this thread's own slots, before it sleeps. No barrier and no lock of
 /// the tree: the thread is the owner. Returns the units of memory given back.
 #[allow(unsafe_code)]
-pub(crate) fn release_own(tree: &Tree) -> u64 {
+pub(crate) fn release_own_credit(tree: &Tree) -> u64 {
     // A thread that has never charged needs no block for this.
     if local::with_block(|block| block.is_none()) {
         return 0;
@@ -236,7 +236,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
             // SAFETY: the thread holds units of the counter.
             let counter = unsafe { Object::of(header).kept() };
             memory += if counter.is_memory() { units } else { 0 };
-            live_peak::settle_with(counter, Some(slot), least);
+            live_peak::record_most_of(counter, Some(slot), least);
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }

@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
-use crate::counter::{claim, exceeded_mark, look, marks, raw};
+use crate::counter::{claim, exceeded_mark, look, raw, thresholds};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -298,7 +298,7 @@ impl Counter {
         let room = max.saturating_sub(new);
         // Plenty of room, below max and below high: stocks below may open again.
         if self.limits.tight.load(Ordering::Relaxed)
-            && room.min(self.room(marks::high(self))) >= self.tree().open_margin(self.batch())
+            && room.min(self.room(thresholds::high(self))) >= self.tree().open_margin(self.batch())
         {
             self.limits.tight.store(false, Ordering::Relaxed);
         }

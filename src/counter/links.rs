@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// Unlinks one of the dying, which is released.
-    pub(crate) fn release(&mut self, group: &Counter) {
+    pub(crate) fn unlink_dying(&mut self, group: &Counter) {
         if let Some(next) = unlink(group) {
             self.dying = next.map(linked);
         }

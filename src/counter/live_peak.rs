@@ -183,26 +183,26 @@ fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
 /// Records what the levels had at most since this thread's last slow path here. The caller is about
 /// to move credit or usage, and has not begun.
 #[inline(always)]
-pub(crate) fn settle(counter: &Counter, block: &Block) {
+pub(crate) fn record_most(counter: &Counter, block: &Block) {
     if loads_for_figures() && counter.limits.mover.load(Ordering::Relaxed) != MOVERS {
-        settle_slow(counter, block);
+        record_most_slow(counter, block);
     }
 }
 
-/// [`settle`] before a charge, after which live units are more: only where they have been less than
+/// [`record_most`] before a charge, after which live units are more: only where they have been less than
 /// their most since the last slow path, so that a put has noted that.
 #[inline(always)]
-pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
+pub(crate) fn record_most_if_noted(counter: &Counter, block: &Block) {
     let has_noted = || block.slot(counter.index).is_some_and(Slot::has_noted);
     if loads_for_figures() && has_noted() {
-        settle(counter, block);
+        record_most(counter, block);
     }
 }
 
 #[inline(never)]
-fn settle_slow(counter: &Counter, block: &Block) {
+fn record_most_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
-    settle_with(counter, slot, Least::of(counter.tree(), slot));
+    record_most_of(counter, slot, Least::of(counter.tree(), slot));
 }
 
 /// The least credit of this thread in a slot, and the drains until then.
@@ -226,8 +226,8 @@ impl Least {
     }
 }
 
-/// [`settle`] for a caller that has read the least credit before it moved some.
-pub(crate) fn settle_with(counter: &Counter, slot: Option<&Slot>, least: Least) {
+/// [`record_most`] for a caller that has read the least credit before it moved some.
+pub(crate) fn record_most_of(counter: &Counter, slot: Option<&Slot>, least: Least) {
     if loads_for_figures() {
         let Least { still, credit } = least;
         let stands = || {
@@ -271,10 +271,10 @@ pub(crate) fn before_close(counter: &Counter) {
     let now = counter.limits.mover.load(Ordering::Relaxed);
     local::with_block(|block| match block {
         Some(block) if now == mover_of(counter.index) && is_charger(counter, block) => {
-            settle(counter, block);
+            record_most(counter, block);
         }
         _ if now == NO_MOVER || now == MOVERS => {}
-        // The thread's next walk finds no stock, and does not settle.
+        // The thread's next walk finds no stock, and records nothing.
         _ => note_mover(counter, None),
     });
 }
@@ -636,7 +636,7 @@ pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
         }
         return 0;
     };
-    settle(level, block);
+    record_most(level, block);
     let slot = block.slot(level.index).filter(|slot| !slot.is_vacant());
     level
         .usage()

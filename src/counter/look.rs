@@ -15,7 +15,7 @@ use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
-use crate::counter::{exceeded_mark, marks, pressure_mark};
+use crate::counter::{exceeded_mark, pressure_mark, thresholds};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
@@ -25,12 +25,12 @@ use crate::thread::slow_path::is_no_alloc;
 #[cold]
 pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
     // Mutation: e11-uncharge-reports-nothing
-    marks::report_protected(level);
+    thresholds::report_protected(level);
     // Loads alone, for mostly the marks are right. Policies are called, and take locks, only where
     // one is wrong or charges wait for room.
     // Mutation: e55-crossing-is-not-looked-for
-    let crossed = marks::is_excess_wrong(level)
-        || marks::is_to_reclaim(level)
+    let crossed = thresholds::is_excess_wrong(level)
+        || thresholds::is_to_reclaim(level)
         || pressure_mark::is_wrong(level)
         || pressure_mark::may_be_credit(level);
     // Charges that wait are served by a policy, too, and only where usage has fallen or max has
@@ -101,7 +101,7 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
     // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
         || protected.iter().any(Protected::is_set)
-        || marks::is_excess_wrong(object)
+        || thresholds::is_excess_wrong(object)
         || pressure_mark::is_wrong(object)
         || pressure_mark::may_be_credit(object)
         || exceeded_mark::has_fallen(object);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `&Counter` | something keeps it as long as the reference lives |
 //! | `Handle` | the value keeps it: it is counted |
-//! | `CounterRef`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
+//! | `CounterRef`, `HeaderRef` | something else keeps it; the `unsafe` block that made the value says what |
 //! | `WeakCounter`, `&'static Object` | it may be gone, and the object another counter's: `WeakCounter::try_pin` finds out |
 //!
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level.
@@ -462,7 +462,7 @@ impl Object {
         // SAFETY: see `Sync`.
         let ended = unsafe { incarnation.replace(None) };
         if let Some(ended) = &ended {
-            ended.tree.get().take_refusal_mark(refuses);
+            ended.tree.get().clear_refuses(refuses);
         }
         ended
     }
@@ -760,9 +760,9 @@ impl CounterRef {
 
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn header(self) -> KeptHeader {
+    pub(crate) fn header(self) -> HeaderRef {
         // SAFETY: the caller of `new` vouches for it.
-        unsafe { KeptHeader::new(self.0.header) }
+        unsafe { HeaderRef::new(self.0.header) }
     }
 }
 
@@ -779,16 +779,16 @@ impl Deref for CounterRef {
 
 /// A [`CounterRef`] by its header, which is all that a hit reads.
 #[derive(Clone, Copy)]
-pub(crate) struct KeptHeader(&'static Header);
+pub(crate) struct HeaderRef(&'static Header);
 
-impl KeptHeader {
+impl HeaderRef {
     /// # Safety
     ///
     /// As for [`CounterRef::new`].
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn new(header: &'static Header) -> KeptHeader {
-        KeptHeader(header)
+    pub(crate) unsafe fn new(header: &'static Header) -> HeaderRef {
+        HeaderRef(header)
     }
 
     /// The header, which outlives the incarnation.
@@ -805,14 +805,14 @@ impl KeptHeader {
     }
 }
 
-impl PartialEq for KeptHeader {
+impl PartialEq for HeaderRef {
     #[inline(always)]
-    fn eq(&self, other: &KeptHeader) -> bool {
+    fn eq(&self, other: &HeaderRef) -> bool {
         ptr::eq(self.0, other.0)
     }
 }
 
-impl Deref for KeptHeader {
+impl Deref for HeaderRef {
     type Target = Header;
 
     #[inline(always)]

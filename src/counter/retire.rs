@@ -11,7 +11,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef, SHARED};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{live_peak, make, marks, raw};
+use crate::counter::{live_peak, make, raw, thresholds};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -25,7 +25,7 @@ pub(crate) fn retire(counter: &Counter) {
     let tree = counter.incarnation().tree.counted();
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
-    marks::unprotect(counter);
+    thresholds::unprotect(counter);
     // Taken over now, for the incarnation that names the parent ends with the next step. Given up
     // at last: it may have been the parent's last handle.
     let parent = counter

@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, exceeded_mark, marks};
+use crate::counter::{cover, exceeded_mark, thresholds};
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
@@ -301,9 +301,9 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
                 above.children.saturating_add(usage)
             };
             for (sum, kind) in above.protected.iter_mut().zip(Protection::ALL) {
-                *sum = sum.saturating_add(usage.min(marks::protection(counter, kind)));
+                *sum = sum.saturating_add(usage.min(thresholds::protection(counter, kind)));
             }
-            above.excess += u64::from(sum.excess > 0 || usage > marks::soft(counter));
+            above.excess += u64::from(sum.excess > 0 || usage > thresholds::soft(counter));
             above.ledger += sum.ledger;
             above.marks += sum.marks;
         }
@@ -356,7 +356,7 @@ fn judge(
         fault(VerifyFaultKind::StockBound, bound, sum.credit);
     }
     for (kind, expected) in Protection::ALL.into_iter().zip(sum.protected) {
-        let found = marks::children_protected(counter, kind);
+        let found = thresholds::children_protected(counter, kind);
         if found != expected {
             fault(VerifyFaultKind::Protection, expected, found);
         }
@@ -400,7 +400,7 @@ fn judge(
     }
     // The tree counts the marks of all its groups.
     let is_root = counter.parent().is_none() && counter.is_memory();
-    let counted = counter.tree().alerts.marks();
+    let counted = counter.tree().alerts.exceeded();
     if is_root && counter.tree().policies().is_some() && counted != sum.marks {
         fault(VerifyFaultKind::Mark, sum.marks, counted);
     }

@@ -40,8 +40,8 @@ pub(crate) const DEFERRED: u64 = 1 << 5;
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
 /// It has found less than it uncharges: see `look::tell_underflow`.
 pub(crate) const DEFERRED_UNDERFLOW: u64 = 1 << 31;
-/// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see
-/// `marks`.
+/// Usage has not passed the threshold of reclaim in the background since a thread last set the bit: see
+/// `thresholds`.
 pub(crate) const RECLAIMS: u64 = 1 << 7;
 /// The group has thresholds of pressure.
 pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;

@@ -10,7 +10,7 @@ use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::ahead;
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::sync::Ordering;
 use crate::thread::slot::Consume;
 use crate::units::IntoBytes;
@@ -68,7 +68,7 @@ impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
             .iter()
             .map(|&(counter, amount)| (counter, amount.into_bytes().0))
             .collect();
-        let mut headers: SmallVec<[KeptHeader; ON_STACK]> =
+        let mut headers: SmallVec<[HeaderRef; ON_STACK]> =
             SmallVec::from_elem(group.header, amounts.len());
         // Room for the charges, too, before the first is made: from then on nothing allocates.
         let mut charges = SmallVec::with_capacity(amounts.len());
@@ -258,7 +258,7 @@ impl Group {
     fn charge_each(
         &self,
         amounts: &[(CounterKey, u64)],
-        headers: &mut [KeptHeader],
+        headers: &mut [HeaderRef],
         verb: Verb,
     ) -> Result<(), ChargeError> {
         // Several keys are looked up where the first is.
@@ -290,7 +290,7 @@ impl Group {
     /// The header of a counter that has been charged: all of a set are this runtime's.
     #[cold]
     #[inline(never)]
-    fn header_made_slow(&self, counter: CounterKey) -> KeptHeader {
+    fn header_made_slow(&self, counter: CounterKey) -> HeaderRef {
         self.header_of(counter).unwrap_or(self.header)
     }
 

@@ -11,7 +11,7 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
 use crate::counter::object::Counter;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::pressure::high::{above, is_any_above, levels_that_delay};
 use crate::pressure::throttle;
 use crate::thread::context;
@@ -221,7 +221,7 @@ impl Charge {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
     full: OnFull,
@@ -280,7 +280,7 @@ impl Group {
 }
 
 #[cold]
-fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: GrowBy) -> bool {
+fn charge_spare_slow(header: HeaderRef, bytes: u64, missed: Consume, grow: GrowBy) -> bool {
     let counter = header.counter();
     let blocking = |wait_for| steps::charge_spare(counter, bytes, missed, wait_for);
     let at_once = |effort| {
@@ -304,7 +304,7 @@ fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: Grow
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given
 /// back as any charge is, which serves a waiter that came meanwhile (E25).
-fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn charge_if_room(header: HeaderRef, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let counter = header.counter();
     if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
         // What the thread has charged ahead is credit, which is no group's excess.

@@ -7,7 +7,7 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
@@ -97,7 +97,7 @@ impl Group {
 
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
-    pub(super) fn header_of(&self, counter: CounterKey) -> Option<KeptHeader> {
+    pub(super) fn header_of(&self, counter: CounterKey) -> Option<HeaderRef> {
         match counter.number {
             0 => Some(self.header),
             number => group_object::further(self.first()).header(number, counter.builder),
@@ -106,7 +106,7 @@ impl Group {
 
     /// The same for several keys, one after the other.
     #[inline(always)]
-    pub(super) fn headers(&self) -> impl Fn(CounterKey) -> Option<KeptHeader> {
+    pub(super) fn headers(&self) -> impl Fn(CounterKey) -> Option<HeaderRef> {
         let further = group_object::further(self.first());
         move |counter| match counter.number {
             0 => Some(self.header),

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::incarnation::Generation;
-use crate::counter::object::{KeptHeader, Object};
+use crate::counter::object::{HeaderRef, Object};
 use crate::counter::{make, object};
 
 /// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share.
@@ -41,7 +41,7 @@ use crate::counter::{make, object};
 /// ```
 pub struct Group {
     /// The header of the group's first counter. This value owns a handle on it.
-    pub(super) header: KeptHeader,
+    pub(super) header: HeaderRef,
 }
 
 /// Names a group for as long as the process runs. No other group ever has the same id.
@@ -91,7 +91,7 @@ impl Group {
     #[allow(unsafe_code)]
     pub(crate) fn from_handle(handle: Handle) -> Group {
         // SAFETY: the value has the handle.
-        let header = unsafe { KeptHeader::new(handle.header) };
+        let header = unsafe { HeaderRef::new(handle.header) };
         handle.into_raw();
         Group { header }
     }

@@ -122,7 +122,7 @@ impl Group {
             also(due);
         })?;
         let limits = limits.only(is_set);
-        limits.set_marks(
+        limits.set_apart(
             group,
             setting.filter(|_| is_set.has(Settings::SETTING_NAME)),
         );
@@ -211,7 +211,7 @@ impl Group {
     }
 
     /// Returns the limits as they were set, percentages as percentages; `None` for an importance
-    /// and a mark of reclaim that the group has not. `cover_allocations` is true if the group
+    /// and a threshold of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -235,7 +235,7 @@ impl Group {
         Limits {
             share: Some(shares::of(self.first())).filter(|&share| share > 0),
             reclaim_above: Some(set(LimitKind::ReclaimAbove))
-                .filter(|&mark| mark != Limit::Unlimited),
+                .filter(|&threshold| threshold != Limit::Unlimited),
             elevated,
             critical,
             cover_allocations: self.first().cover().is_some(),

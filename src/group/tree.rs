@@ -135,8 +135,8 @@ impl Group {
             .setting_of(limits, Some(name))
             .map_err(CreateError::Limit)?;
         let thresholds = limits.thresholds();
-        let mark = |group: &object::Counter| {
-            limits.set_marks(group, setting);
+        let set_rest = |group: &object::Counter| {
+            limits.set_apart(group, setting);
             if let Some(thresholds) = thresholds {
                 pressure_levels::set_unlinked(group, thresholds);
             }
@@ -147,7 +147,7 @@ impl Group {
             covers: limits.cover_allocations,
             share: limits.share.unwrap_or(0),
             has_pressure: thresholds.is_some(),
-            mark: &mark,
+            set_rest: &set_rest,
         };
         let mut settled = false;
         loop {

@@ -10,7 +10,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
-use crate::counter::{at_limit, links, look, marks};
+use crate::counter::{at_limit, links, look, thresholds};
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
@@ -37,11 +37,11 @@ pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
 pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
     match kind {
         LimitKind::Max => counter.max(),
-        LimitKind::Min => marks::protection(counter, Protection::Min),
-        LimitKind::Low => marks::protection(counter, Protection::Low),
-        LimitKind::Soft => marks::soft(counter),
-        LimitKind::High => marks::high(counter),
-        LimitKind::ReclaimAbove => marks::reclaim_above(counter),
+        LimitKind::Min => thresholds::protection(counter, Protection::Min),
+        LimitKind::Low => thresholds::protection(counter, Protection::Low),
+        LimitKind::Soft => thresholds::soft(counter),
+        LimitKind::High => thresholds::high(counter),
+        LimitKind::ReclaimAbove => thresholds::reclaim_above(counter),
     }
 }
 
@@ -102,11 +102,11 @@ pub(crate) fn set_unlinked(
 fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
     match kind {
         LimitKind::Max => counter.begin_max(bytes),
-        LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
-        LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
-        LimitKind::Soft => marks::set_soft(counter, bytes),
-        LimitKind::High => marks::set_high(counter, bytes),
-        LimitKind::ReclaimAbove => marks::set_reclaim_above(counter, bytes),
+        LimitKind::Min => thresholds::set_protection(counter, Protection::Min, bytes),
+        LimitKind::Low => thresholds::set_protection(counter, Protection::Low, bytes),
+        LimitKind::Soft => thresholds::set_soft(counter, bytes),
+        LimitKind::High => thresholds::set_high(counter, bytes),
+        LimitKind::ReclaimAbove => thresholds::set_reclaim_above(counter, bytes),
     }
 }
 

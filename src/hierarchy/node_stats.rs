@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::group_tree;
 use super::stats::{self, Addition};
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
 use crate::stat::StatKey;
@@ -37,7 +37,7 @@ const ROOT: Above = Above::MAX;
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
 #[inline(always)]
-pub(crate) fn add(header: KeptHeader, stat: StatKey, delta: i64) {
+pub(crate) fn add(header: HeaderRef, stat: StatKey, delta: i64) {
     let _ = account(header, StatScope::Group, stat, delta);
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn add(header: KeptHeader, stat: StatKey, delta: i64) {
 /// `None`: nothing is counted.
 #[inline(always)]
 pub(crate) fn account(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     stat: StatKey,
     delta: i64,
@@ -62,7 +62,7 @@ pub(crate) fn account(
 /// lock of its own. Returns whether it has added; if not, nothing has changed.
 #[inline(always)]
 pub(crate) fn account_at_hand<const MOST: usize>(
-    header: KeptHeader,
+    header: HeaderRef,
     stat: StatKey,
     parts: &[(StatScope, i64)],
 ) -> bool {
@@ -92,7 +92,7 @@ pub(crate) fn account_at_hand<const MOST: usize>(
 /// to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
 #[cold]
 #[inline(never)]
-fn announce_slow(header: KeptHeader, scope: StatScope) {
+fn announce_slow(header: HeaderRef, scope: StatScope) {
     let group = header.counter().first();
     if let Some(coordinator) = stats::coordinator_of(group) {
         let _must_flush = stats::list_and_announce_only(group, coordinator, scope);
@@ -100,7 +100,7 @@ fn announce_slow(header: KeptHeader, scope: StatScope) {
 }
 
 #[inline(always)]
-fn cells_of(block: &Block, header: KeptHeader, scope: StatScope) -> Option<ThreadStats> {
+fn cells_of(block: &Block, header: HeaderRef, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells_behind(&header),
         StatScope::On(node) => block.cells_on_behind(&header, node.into()),
@@ -110,7 +110,7 @@ fn cells_of(block: &Block, header: KeptHeader, scope: StatScope) -> Option<Threa
 /// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
 pub(crate) fn unaccount(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     above: Above,
     stat: StatKey,
@@ -125,7 +125,7 @@ pub(crate) fn unaccount(
 }
 
 #[inline(always)]
-fn add_to(header: KeptHeader, scope: StatScope, stat: StatKey, delta: i64) -> Added {
+fn add_to(header: HeaderRef, scope: StatScope, stat: StatKey, delta: i64) -> Added {
     let find = |local: &Local| cells_of(local.fast_block()?, header, scope);
     with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
 }
@@ -133,7 +133,7 @@ fn add_to(header: KeptHeader, scope: StatScope, stat: StatKey, delta: i64) -> Ad
 #[cold]
 #[inline(never)]
 fn account_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     stat: StatKey,
     delta: i64,
@@ -165,7 +165,7 @@ fn account_slow(
 }
 
 #[cold]
-fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
+fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
     let group = header.counter().first();
     let level = if above == ROOT {
         group.path_to_root().last()

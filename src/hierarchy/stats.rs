@@ -343,7 +343,7 @@ pub(crate) fn flush_periodic(root: &Counter) {
 
 /// Releases the statistics of a group that is gone. What its threads have written goes to its
 /// ancestors.
-pub(crate) fn release(group: &Counter) {
+pub(crate) fn end(group: &Counter) {
     if all_published(group).next().is_none() {
         return;
     }
@@ -363,7 +363,7 @@ pub(crate) fn release(group: &Counter) {
     // Mutation: one-place-of-statistics-is-released
     for place in places(group) {
         if let Some(published) = place.get() {
-            coordinator(group).release(published);
+            coordinator(group).end(published);
             place.clear();
         }
     }

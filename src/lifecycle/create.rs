@@ -8,7 +8,7 @@ use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks, retire};
+use crate::counter::{make, retire, thresholds};
 use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::{events, group_object, names, stats};
@@ -81,7 +81,7 @@ pub(crate) struct NewGroup<'a> {
     /// It changes its pressure, which events count.
     pub(crate) has_pressure: bool,
     /// Sets all else, before another thread sees the group.
-    pub(crate) mark: &'a dyn Fn(&Counter),
+    pub(crate) set_rest: &'a dyn Fn(&Counter),
 }
 
 /// Creates a group below `parent`. Most of it happens before any other thread can find the group;
@@ -137,7 +137,7 @@ pub(crate) fn create(
             // What the steps before have made goes back. The group was not linked, so nobody else
             // has it.
             // Mutation: a-group-that-is-not-made-keeps-its-ring
-            rings::release(&group);
+            rings::end(&group);
             // Mutation: a-group-that-is-not-made-keeps-its-events
             events::forget(&group);
             group_object::of(&group).end();
@@ -184,13 +184,13 @@ fn link(
     }
     // Mutation: a-group-below-an-observed-one-acts
     observe::follow_unlinked(group);
-    if marks::soft(group) < u64::MAX || settings.share > 0 {
+    if thresholds::soft(group) < u64::MAX || settings.share > 0 {
         rings::make(group)?;
     }
     if !admit_group(groups) {
         return Err(NotCreated::Full(groups.settings.groups_max));
     }
-    (settings.mark)(group);
+    (settings.set_rest)(group);
     let linked = shard.link(group, names::is_named(group)).ok_or_else(|| {
         // Mutation: a-group-that-is-not-made-is-counted
         dismiss_group(groups);
@@ -276,7 +276,7 @@ pub(crate) fn release_object(
         let path = SlowPath::enter();
         retire::forget_open(tree, &mut tree.lock(&path), group);
     }
-    tree.hierarchy.lock_of(group).release(group);
+    tree.hierarchy.lock_of(group).unlink_dying(group);
     // Mutation: a-released-group-is-counted
     dismiss_group(groups);
     // The next group with the object finds no slot that is active.
@@ -287,8 +287,8 @@ pub(crate) fn release_object(
     // Mutation: a-name-keeps-its-bytes
     count_name(groups, group, u64::wrapping_sub);
     // Mutation: a-released-group-keeps-its-ring
-    rings::release(group);
-    stats::release(group);
+    rings::end(group);
+    stats::end(group);
     // Mutation: a-released-group-keeps-its-events
     group.group().for_each(events::forget);
     group_object::of(group).end();

@@ -9,7 +9,7 @@ use crate::counter::links;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{central, exceeded_mark, marks, retire};
+use crate::counter::{central, exceeded_mark, retire, thresholds};
 use crate::hierarchy::service::{self, WAITS};
 use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations, shares};
@@ -95,11 +95,11 @@ fn leave(shard: &mut Shard, group: &Counter) {
     shard.leave(group);
     for counter in group.group() {
         // Mutation: an-offline-group-is-protected
-        marks::unprotect(counter);
+        thresholds::unprotect(counter);
         // Mutation: e23-offline-stays-in-excess
-        marks::set_soft(counter, u64::MAX);
-        marks::set_reclaim_above(counter, u64::MAX);
-        if marks::is_excess_wrong(counter) {
+        thresholds::set_soft(counter, u64::MAX);
+        thresholds::set_reclaim_above(counter, u64::MAX);
+        if thresholds::is_excess_wrong(counter) {
             excess::cross(counter);
         }
         // After all this: a thread that sees the bit finds the stock closed, and no protection and

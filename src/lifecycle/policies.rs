@@ -6,7 +6,7 @@ use crate::counter::object::Object;
 use crate::counter::object::tree::{Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
-use crate::counter::{at_limit, marks, pressure_mark};
+use crate::counter::{at_limit, pressure_mark, thresholds};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::{Scheduled, schedule};
 use crate::hierarchy::{events, stats};
@@ -46,12 +46,12 @@ impl Policies for GroupTree {
         // The level is served at the end of the slow path, outside of all locks. A call that runs
         // no foreign code starts no thread to count credit, either.
         if counter.limits.watched.is_for(WAITING)
-            || marks::is_to_reclaim(counter)
+            || thresholds::is_to_reclaim(counter)
             || (!context::leaves_foreign() && pressure_levels::is_to_count(counter))
         {
             schedule(counter);
         }
-        if marks::is_excess_wrong(counter) {
+        if thresholds::is_excess_wrong(counter) {
             excess::cross(counter);
         }
         if pressure_mark::is_wrong(counter) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
-use crate::counter::{credit, marks};
+use crate::counter::{credit, thresholds};
 use crate::hierarchy::group_tree;
 use crate::reclaim::repeat::may_call_out;
 
@@ -22,7 +22,7 @@ pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn above(level: &Counter) -> u64 {
     if level.limits.watched.is_for(HIGH) {
-        level.usage().saturating_sub(marks::high(level))
+        level.usage().saturating_sub(thresholds::high(level))
     } else {
         0
     }
@@ -78,7 +78,7 @@ pub(crate) fn drain_excess(level: &Counter) {
 pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
     let longest = |used: fn(&Counter) -> u64| {
         levels_that_delay(group)
-            .map(|level| delay(used(level), marks::high(level), bytes))
+            .map(|level| delay(used(level), thresholds::high(level), bytes))
             .max()
             .unwrap_or_default()
     };

@@ -53,7 +53,7 @@ fn serve_levels(mut levels: Scheduled) {
         for level in levels.by_ref() {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
-            release_and_serve(&level, !is_scheduled_here, entered.block(), &mut wakers);
+            release_credit_and_serve(&level, !is_scheduled_here, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() {
                 None
@@ -83,7 +83,7 @@ fn serve_levels(mut levels: Scheduled) {
 
 /// Gives back the credit that keeps the level's pressure up, if that is asked for, and then serves
 /// its line, which may get those bytes.
-fn release_and_serve(
+fn release_credit_and_serve(
     level: &Handle,
     releases_credit: bool,
     block: Option<&Block>,

@@ -29,7 +29,7 @@ use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, marks};
+use crate::counter::{cover, thresholds};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_tree, importance};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
@@ -126,16 +126,16 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     is_left
 }
 
-/// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here
-/// on. The caller holds no lock. Where the system has no thread, the next walk above the mark tries
+/// A thread serves the level: where usage has passed the threshold, the tree's thread reclaims from here
+/// on. The caller holds no lock. Where the system has no thread, the next walk above the threshold tries
 /// again.
 pub(crate) fn reclaim_if_crossed(level: &Counter) {
-    if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
+    if !thresholds::is_to_reclaim(level) || !thresholds::take_bit(level) {
         return;
     }
     let job = Background {
         level: WeakCounter::new(level),
-        reason: Reason::Mark,
+        reason: Reason::Threshold,
         at: clock::now(),
         pause: Duration::ZERO,
         unseen: 0,
@@ -146,7 +146,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
         started.runs(&tree, Duty::Jobs) || started.over
     });
     if !is_left {
-        marks::watch_again(level);
+        thresholds::watch_again(level);
     }
 }
 
@@ -300,7 +300,7 @@ fn run(tree: &Tree, duty: Duty) {
             NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
                 let turn = match job.reason {
-                    Reason::Mark => background::turn,
+                    Reason::Threshold => background::turn,
                     Reason::Line => turn_of_line,
                 };
                 if let Some(next) = context::leaving_listeners(|| turn(job)) {
@@ -757,7 +757,7 @@ mod tests {
         let now = Instant::now();
         let job = |group: &crate::Group, at| Background {
             level: WeakCounter::new(group.first()),
-            reason: Reason::Mark,
+            reason: Reason::Threshold,
             at,
             pause: Duration::ZERO,
             unseen: 0,
@@ -820,7 +820,7 @@ mod tests {
         };
         let background = Background {
             level: WeakCounter::new(level),
-            reason: Reason::Mark,
+            reason: Reason::Threshold,
             at: now,
             pause: Duration::ZERO,
             unseen: 0,

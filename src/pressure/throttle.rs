@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::thresholds;
 use crate::hierarchy::events;
 use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed,
@@ -76,7 +76,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             let above = above(level);
             // Not all that is above in one go: each charge above high gives back about as much as it
             // took, as in the kernel, so that one charge does not pay for all.
-            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
+            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, thresholds::high(level));
             if above == 0 {
                 continue;
             }

@@ -31,7 +31,7 @@ use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
 use crate::state::key::Key;
 use crate::state::oom::{
-    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
+    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomFlags, OomOrder, OomPolicy, TOGETHER, Victim,
 };
 use crate::state::waiting::Decision;
 use crate::sync::clock;
@@ -41,7 +41,7 @@ use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::Panicked;
 
-pub(crate) fn marks(of: &Counter) -> &OomMarks {
+pub(crate) fn oom_flags(of: &Counter) -> &OomFlags {
     &group_object::of(of).oom
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn chooses(level: &Counter) -> bool {
 /// that has a policy.
 fn chooser(level: &Counter) -> Option<&Counter> {
     let mut levels = level.path_to_root().filter(|_| level.is_memory());
-    let set = levels.find(|level| marks(level).policy() != OomPolicy::Inherit)?;
-    (marks(set).policy() == OomPolicy::Choose).then_some(set)
+    let set = levels.find(|level| oom_flags(level).policy() != OomPolicy::Inherit)?;
+    (oom_flags(set).policy() == OomPolicy::Choose).then_some(set)
 }
 
 /// Sets the policy of a group, and with it the order that the service gives itself, or none. The
@@ -68,8 +68,8 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
             of == WeakCounter::new(group) || !of.is_there() || of.object.state().is_offline()
         };
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
-        marks(group).set_policy(policy);
-        marks(group).set(ORDERS, order.is_some());
+        oom_flags(group).set_policy(policy);
+        oom_flags(group).set(ORDERS, order.is_some());
         oom.orders
             .extend(order.map(|order| (WeakCounter::new(group), order)));
         dropped
@@ -84,7 +84,7 @@ pub(crate) fn policy_of(group: &Counter) -> OomOrder {
     let oom = table(group.tree()).lock();
     let is_own = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(group);
     OomOrder {
-        policy: marks(group).policy(),
+        policy: oom_flags(group).policy(),
         order: oom
             .orders
             .iter()
@@ -104,7 +104,9 @@ pub(crate) fn forget_orders(tree: &Tree) {
 }
 
 fn is_spared(group: &Counter) -> bool {
-    group.path_to_root().any(|level| marks(level).has(EXEMPT))
+    group
+        .path_to_root()
+        .any(|level| oom_flags(level).has(EXEMPT))
 }
 
 fn table(of: &Tree) -> &Lock<Oom> {
@@ -242,7 +244,7 @@ pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard
 fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
     inside
-        .filter(|level| marks(level).has(TOGETHER))
+        .filter(|level| oom_flags(level).has(TOGETHER))
         .last()
         .unwrap_or(group)
 }
@@ -273,14 +275,14 @@ pub(crate) fn choose<'a>(
     // before that would take one group too many.
     loop {
         shares::look(domain.tree());
-        let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
+        let wish = match chooser(domain).filter(|chooser| oom_flags(chooser).has(ORDERS)) {
             Some(chooser) => ask_order(chooser, domain, want, excluded),
             None => VictimWish::Ours,
         };
         if let Some(choice) = choose_by(domain, want, excluded, &wish) {
             return choice;
         }
-        settle(domain.tree());
+        forget_done(domain.tree());
     }
 }
 
@@ -339,7 +341,7 @@ fn ask_order(
 }
 
 /// `None`: a victim has given all it has, and the last of it may be on its way up to the domain.
-/// See [`settle`].
+/// See [`forget_done`].
 fn choose_by<'a>(
     domain: &'a Counter,
     want: &Want<'_>,
@@ -396,7 +398,7 @@ fn choose_by<'a>(
 }
 
 /// Victims that have no more to give are forgotten, once what they gave has come.
-fn settle(tree: &Tree) {
+fn forget_done(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
     let done: Vec<Arc<Victim>> = table(tree)
@@ -435,7 +437,7 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
         )
     };
     if is_any_done {
-        settle(tree);
+        forget_done(tree);
     }
     is_cancelled
 }
@@ -569,7 +571,7 @@ impl Oom {
             below,
             ..
         } = candidate;
-        let together = marks(&unit).has(TOGETHER);
+        let together = oom_flags(&unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<CancelInfo>>| {
             let inside = if together {
                 hook.group.is_within(&unit)

@@ -95,7 +95,7 @@ pub(crate) fn announce(group: &Counter) {
 
 /// Gives back the ring of a group that is released, if it has one. No group is below it, and it has
 /// neither reclaimers nor excess.
-pub(crate) fn release(group: &Counter) {
+pub(crate) fn end(group: &Counter) {
     let ring = number(group);
     if ring != NO_RING {
         lock(group.tree()).remove(ring);

@@ -18,10 +18,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::thresholds;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
@@ -128,7 +128,7 @@ fn set_soft(group: &Counter, bytes: u64) {
     let _shard = group.tree().hierarchy.lock_of(group);
     // Mutation: a-part-is-set-in-a-group-that-is-offline
     if !group.state().is_offline() {
-        marks::set_soft(group, bytes);
+        thresholds::set_soft(group, bytes);
         excess::cross(group);
     }
 }

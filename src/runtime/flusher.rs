@@ -33,7 +33,7 @@ impl Flusher {
                 let tree = root.first().tree();
                 stats::flush_periodic(root.first());
                 tree.settle();
-                idle::release_periodic(tree);
+                idle::release_credit_periodic(tree);
                 unowned::may_have_changed();
             }
         };

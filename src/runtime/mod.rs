@@ -259,7 +259,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release_idle_credit(&self) -> Bytes {
-        Bytes(idle::release(&self.owned.tree))
+        Bytes(idle::release_credit(&self.owned.tree))
     }
 
     /// Gives the calling thread's own credit back, and returns how many bytes of memory that were.
@@ -288,7 +288,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release_thread_credit(&self) -> Bytes {
-        Bytes(idle::release_own(&self.owned.tree))
+        Bytes(idle::release_own_credit(&self.owned.tree))
     }
 
     /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The

@@ -143,7 +143,7 @@ impl Coordinator {
             place.set(tables.add_group(parent, published));
         } else {
             drop(tables);
-            published.give_back(cache);
+            published.recycle(cache);
         }
         true
     }

@@ -214,7 +214,7 @@ impl StatTables {
 
     /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at
     /// last its place. Then it returns the group's published statistics.
-    pub(super) fn release(&mut self, number: u32) -> Option<OwnedStats> {
+    pub(super) fn free_cells(&mut self, number: u32) -> Option<OwnedStats> {
         self.rows.reset();
         if !self.enlist_taken() {
             return None;

@@ -154,7 +154,7 @@ impl OwnedStats {
     }
 
     /// Gives the object back to the cache that it came from. No thread reads it any more.
-    pub(super) fn give_back(self, cache: &Cache) {
+    pub(super) fn recycle(self, cache: &Cache) {
         objects::put(cache, self.object);
     }
 }
@@ -164,7 +164,7 @@ impl Deref for OwnedStats {
 
     #[allow(unsafe_code)]
     fn deref(&self) -> &PublishedStats {
-        // SAFETY: made in `take`, and this one's until `give_back`.
+        // SAFETY: made in `take`, and this one's until `recycle`.
         unsafe { &*whole(self.head) }
     }
 }

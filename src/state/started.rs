@@ -13,7 +13,7 @@ use crate::thread::nested_wakers::DueWakers;
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
-    /// Levels that have a turn at some time: their usage has passed a mark, or charges wait there.
+    /// Levels that have a turn at some time: their usage has passed a threshold, or charges wait there.
     pub(crate) background: Levels,
     /// The last turn was one of those.
     pub(crate) was_background: bool,
@@ -62,8 +62,8 @@ pub(crate) struct Job {
 /// Why a level has a turn that no charge leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Its usage is above the mark.
-    Mark,
+    /// Its usage is above the threshold.
+    Threshold,
     /// Charges wait in its line: reclaimers that had nothing may have something by now.
     Line,
 }

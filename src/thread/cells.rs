@@ -106,7 +106,7 @@ impl CellsRow {
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been released: empty, and no thread
             // has it.
-            CellsRow::give_back(small);
+            CellsRow::free_places(small);
             more = self.bytes() - before;
         }
         (self.places().unwrap_or_default(), more)
@@ -126,7 +126,7 @@ impl CellsRow {
     }
 
     #[allow(unsafe_code)]
-    fn give_back(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
+    fn free_places(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
         if !places.is_null() {
             // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the
             // caller.
@@ -137,7 +137,7 @@ impl CellsRow {
 
 impl Drop for CellsRow {
     fn drop(&mut self) {
-        CellsRow::give_back(self.0.load(Ordering::Relaxed));
+        CellsRow::free_places(self.0.load(Ordering::Relaxed));
     }
 }
 

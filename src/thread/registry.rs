@@ -75,7 +75,7 @@ impl Drop for BlockHolder {
         });
         // The release counts as a slow path, so an allocator that charges inside it takes no lock.
         let _deeper = Deeper::enter(false);
-        self.registry.release(self.block);
+        self.registry.end_thread(self.block);
     }
 }
 
@@ -181,7 +181,7 @@ impl Registry {
 
     /// Gives an ended thread's block to the next thread that registers.
     #[allow(unsafe_code)]
-    fn release(&self, block: *const Block) {
+    fn end_thread(&self, block: *const Block) {
         // SAFETY: null, or one of the registry's own blocks, alive as long as it is.
         if let Some(block) = unsafe { block.as_ref() } {
             self.threads.fetch_sub(1, Ordering::Relaxed);

@@ -398,7 +398,7 @@ impl Slot {
     }
 
     /// Gives a whole claim back, where no heavy barrier happened.
-    pub(crate) fn release_claim(&self, claimed: u64) {
+    pub(crate) fn undo_claim(&self, claimed: u64) {
         let drained = self.drained.load(Ordering::Relaxed);
         // Release (E2): as in `claim`.
         self.drained

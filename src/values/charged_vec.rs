@@ -296,13 +296,13 @@ impl<T> ChargedVec<T> {
     /// ```
     pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
         /// Also where `edit` panics.
-        struct Settle<'a, T>(&'a mut ChargedVec<T>);
-        impl<T> Drop for Settle<'_, T> {
+        struct FitCharge<'a, T>(&'a mut ChargedVec<T>);
+        impl<T> Drop for FitCharge<'_, T> {
             fn drop(&mut self) {
-                self.0.settle();
+                self.0.fit_charge();
             }
         }
-        edit(Settle(self).0.vec())
+        edit(FitCharge(self).0.vec())
     }
 
     pub(super) fn vec(&mut self) -> &mut Vec<T> {
@@ -357,11 +357,11 @@ impl<T> ChargedVec<T> {
         vec.reserve_exact(items.saturating_sub(vec.len()));
         // Both are charges of memory of one group.
         let _ = charge.merge(new);
-        self.settle();
+        self.fit_charge();
     }
 
     /// Brings the charge to the capacity: an allocator may give more than the vector asks for.
-    fn settle(&mut self) {
+    fn fit_charge(&mut self) {
         let bytes = bytes_of::<T>(self.capacity());
         Charged::parts_mut(&mut self.0).1.force_resize(Bytes(bytes));
     }

@@ -143,7 +143,7 @@ impl Tree {
     }
 
     /// Takes away the mark of a level that has refused.
-    pub(crate) fn take_refusal_mark(&self, mark: &StatBool) {
+    pub(crate) fn clear_refuses(&self, mark: &StatBool) {
         if mark.swap(false, Ordering::Relaxed) {
             self.refusing.fetch_sub(1, Ordering::Relaxed);
         }

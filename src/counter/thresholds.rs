@@ -1,5 +1,6 @@
-//! The numbers that a change of usage is compared with: min, low, soft, high, the mark of reclaim
-//! in the background.
+//! The numbers that a change of usage is compared with: min, low, soft, high, and the threshold of
+//! reclaim in the background. What a comparison finds is kept as a bit of the level, its *mark*: soft's
+//! here, those of max and high in `exceeded_mark`, pressure's in `pressure_mark`.
 //!
 //! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the
 //! background).
@@ -105,7 +106,8 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
 
 // === Reclaim in the background ===
 
-/// Distance of the second mark below the first: this part of it, as a shift.
+/// Distance of the second threshold below the one that was set: this part of it, as a shift. Without it
+/// usage would sit at the threshold, and each charge there wake the thread for itself alone.
 const BELOW_SHIFT: u32 = 4;
 
 #[inline]
@@ -113,13 +115,13 @@ pub(crate) fn reclaim_above(counter: &Counter) -> u64 {
     counter.usage.reclaim_above.load(Ordering::Relaxed)
 }
 
-/// The second mark: reclaim in the background goes down to it.
+/// The second threshold: reclaim in the background goes down to it.
 pub(crate) fn reclaim_down_to(counter: &Counter) -> u64 {
     let above = reclaim_above(counter);
     above - (above >> BELOW_SHIFT)
 }
 
-/// Usage is above the mark, and no thread reclaims yet. The thread that then takes the bit has a
+/// Usage is above the threshold, and no thread reclaims yet. The thread that then takes the bit has a
 /// thread reclaim.
 #[inline]
 pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
@@ -131,18 +133,18 @@ pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
 /// usage afterwards.
 pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
-    // E55: the mark, then the exchange of the bits, then usage.
+    // E55: the threshold, then the exchange of the bits, then usage.
     watch_again(counter);
 }
 
-/// Has walks look at usage again, where the mark is set.
+/// Has walks look at usage again, where a threshold is set.
 pub(crate) fn watch_again(counter: &Counter) {
     // Mutation: e55-armed-without-a-mark
     let is_set = || reclaim_above(counter) < u64::MAX;
     counter.limits.watched.follow(RECLAIMS, is_set);
 }
 
-/// Usage is no longer to be reclaimed. True: it is, for it has passed the mark meanwhile, and this
+/// Usage is no longer to be reclaimed. True: it is, for it has passed the threshold meanwhile, and this
 /// thread has the bit.
 pub(crate) fn arm(counter: &Counter) -> bool {
     // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit.
@@ -151,7 +153,7 @@ pub(crate) fn arm(counter: &Counter) -> bool {
     is_to_reclaim(counter) && take_bit(counter)
 }
 
-/// True for one thread of those that find usage above the mark.
+/// True for one thread of those that find usage above the threshold.
 pub(crate) fn take_bit(counter: &Counter) -> bool {
     counter.limits.watched.clear(RECLAIMS) & RECLAIMS != 0
 }
