@@ -79,7 +79,7 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
 /// Usage is on the other side of the soft limit than the mark says.
 #[inline]
 pub(crate) fn is_excess_wrong(counter: &Object) -> bool {
-    // SeqCst (E23): after the exchange on usage or limit.
+    // SeqCst (E23): after the exchange on usage or limit. Pairs with the mark in `reclaim::excess`.
     let soft = counter.limits.soft.load(Ordering::SeqCst);
     (counter.usage() > soft) != is_in_excess(counter)
 }
@@ -97,7 +97,8 @@ pub(crate) fn high(counter: &Counter) -> u64 {
 /// As [`set_soft`], for the mark that usage is above a limit.
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
-    // E43: high, then the exchange of the bits, then usage.
+    // E43: high, then the exchange of the bits, then usage; pairs with the exchange on usage before
+    // `exceeded_mark::moved`.
     counter
         .limits
         .watched
@@ -111,7 +112,7 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
 const BELOW_SHIFT: u32 = 4;
 
 #[inline]
-pub(crate) fn reclaim_above(counter: &Counter) -> u64 {
+pub(crate) fn reclaim_above(counter: &Object) -> u64 {
     counter.usage.reclaim_above.load(Ordering::Relaxed)
 }
 
@@ -124,8 +125,8 @@ pub(crate) fn reclaim_down_to(counter: &Counter) -> u64 {
 /// Usage is above the threshold, and no thread reclaims yet. The thread that then takes the bit has a
 /// thread reclaim.
 #[inline]
-pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
-    // E55: after the exchange on usage, or on the bits.
+pub(crate) fn is_to_reclaim(counter: &Object) -> bool {
+    // E55: after the exchange on usage, or on the bits. Pairs with `watch_again`.
     counter.limits.watched.is_for(RECLAIMS) && counter.usage() > reclaim_above(counter)
 }
 
@@ -133,7 +134,8 @@ pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
 /// usage afterwards.
 pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
-    // E55: the threshold, then the exchange of the bits, then usage.
+    // E55: the threshold, then the exchange of the bits, then usage; pairs with the exchange on
+    // usage before `is_to_reclaim`.
     watch_again(counter);
 }
 
@@ -147,7 +149,8 @@ pub(crate) fn watch_again(counter: &Counter) {
 /// Usage is no longer to be reclaimed. True: it is, for it has passed the threshold meanwhile, and this
 /// thread has the bit.
 pub(crate) fn arm(counter: &Counter) -> bool {
-    // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit.
+    // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit;
+    // pairs with `is_to_reclaim`.
     watch_again(counter);
     // Mutation: e55-armed-without-a-look
     is_to_reclaim(counter) && take_bit(counter)

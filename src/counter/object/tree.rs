@@ -243,9 +243,9 @@ impl OfTree {
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
 /// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`,
-/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be in transit:
-/// these call no foreign code and take only locks that rank after the tree's. The caller of
-/// `server`, `release` and `stock_moved` holds no lock.
+/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be
+/// in transit: these call no foreign code and take only locks that rank after the tree's. The caller
+/// of `server`, `release_object` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may
     /// stay.
@@ -262,10 +262,8 @@ pub(crate) trait Policies: Send + Sync {
     /// More was uncharged than charged at `counter`. In a slow path.
     fn underflowed(&self, counter: &Counter);
 
-    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
-    /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the
-    /// background.
-    fn usage_moved(&self, counter: &Counter);
+    /// Usage or a max has moved at a counter, and a look has found something to do there.
+    fn usage_moved(&self, counter: &Counter, found: LookFinding);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the
     /// handle that the list has. The caller holds no lock and runs no slow path.
@@ -287,6 +285,34 @@ pub(crate) trait Policies: Send + Sync {
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
+}
+
+/// What a look (`look.rs`) has found for the policies to do at a level. They go by it and do not
+/// compare again: each of their steps looks at usage anew before it changes anything, so what is no
+/// longer true costs a step in vain. What becomes true later is for the thread that has changed usage
+/// or limit since.
+#[derive(Clone, Copy)]
+pub(crate) struct LookFinding {
+    /// The mark of excess above the soft limit is wrong.
+    pub(crate) crosses_soft: bool,
+    /// Usage is above the threshold of reclaim in the background, and no thread reclaims yet.
+    pub(crate) is_to_reclaim: bool,
+    /// The mark of pressure is wrong.
+    pub(crate) moves_pressure: bool,
+    /// Credit may be all that keeps the pressure up.
+    pub(crate) may_be_credit: bool,
+    /// Charges wait in line, and may fit now.
+    pub(crate) serves_line: bool,
+}
+
+impl LookFinding {
+    pub(crate) fn is_any(self) -> bool {
+        self.crosses_soft
+            || self.is_to_reclaim
+            || self.moves_pressure
+            || self.may_be_credit
+            || self.serves_line
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
