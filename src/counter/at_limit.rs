@@ -287,7 +287,8 @@ fn is_near(level: &Counter, max: u64) -> bool {
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
     // A walk may have passed this level under the old max without a second read. It shows more than
-    // the new one until it is undone. Walks are in transit (E5).
+    // the new one until it is undone. Walks are in transit (E5). Pairs with
+    // `Counter::begin_transit`.
     // Mutation: e5-a-lowered-max-waits-for-no-walk
     if is_lower {
         let _ = tree.wait_transits();

@@ -85,7 +85,8 @@ impl Tree {
             width::set(counter, width, most);
             stocks.add_open(counter);
             for level in counter.path_to_root() {
-                // E10: counted before the first batch.
+                // E10: counted before the first batch. Pairs with the read of `open` in
+                // `Counter::take`.
                 // Mutation: e10-opening-is-not-counted
                 level.limits.open.add_one();
             }
@@ -107,7 +108,8 @@ impl Tree {
             }
             return;
         }
-        // Release (E10): after the count; a thread that finds the stock open finds it counted.
+        // Release (E10): after the count; a thread that finds the stock open finds it counted;
+        // pairs with the reads of capacity in `Counter::consume_or_walk`.
         counter
             .header
             .capacity
@@ -119,7 +121,7 @@ impl Tree {
     pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
-            // E10: uncounted after the drain.
+            // E10: uncounted after the drain. Pairs with the read of `open` in `Counter::take`.
             level.limits.open.remove_one();
         }
         let most = counter.touched() * 2 * counter.open_batch();
@@ -151,7 +153,7 @@ impl Tree {
         scope: Scope,
     ) -> Result<(), Stuck> {
         // E36: before the stock of threads. Once neither is counted as open, a thread may release
-        // the counter.
+        // the counter. Pairs with the look in `create::release_object`.
         // Mutation: central-stock-is-left-open-by-a-close
         central::close_own(stocks, top);
         let closed = self.close_of_threads(stocks, top, scope);
@@ -187,7 +189,7 @@ impl Tree {
         for stock in &closing {
             live_peak::before_close(stock);
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait
-            // for reads zero.
+            // for reads zero; pairs with the looks in `Slot::put` and `Counter::consume_or_walk`.
             // Mutation: e3-drain-before-switch
             stock.header.capacity.store(0, Ordering::SeqCst);
         }

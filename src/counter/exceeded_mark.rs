@@ -40,7 +40,7 @@ fn slack(limit: u64) -> u64 {
 #[inline]
 pub(crate) fn is_near_max(counter: &Object) -> bool {
     let usage = counter.usage();
-    // SeqCst (E43): after the exchange on usage.
+    // SeqCst (E43): after the exchange on usage. Pairs with `clear` in `correct`.
     let max = counter.limits.max.load(Ordering::SeqCst);
     usage > max - slack(max)
 }
@@ -107,7 +107,7 @@ pub(crate) fn correct(counter: &Counter) {
     let watched = &counter.limits.watched;
     loop {
         if !is_marked(counter) && is_exceeded(counter) {
-            // E44: counted, then marked.
+            // E44: counted, then marked. Pairs with `Alerts::any`.
             // Mutation: e44-marked-before-it-is-counted
             tree.alerts.count_exceeded();
             // Mutation: e43-marked-without-a-second-look
@@ -117,7 +117,8 @@ pub(crate) fn correct(counter: &Counter) {
             }
         } else if has_fallen(counter) {
             // E43: the mark, then usage. A thread that has raised usage meanwhile may have found
-            // the mark: then its count stays, and so does the mark.
+            // the mark: then its count stays, and so does the mark. Pairs with the exchange on
+            // usage before `moved`.
             let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
             // Mutation: e43-uncounted-without-a-look

@@ -240,7 +240,7 @@ impl Counter {
         // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
         // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst,
         // as every other exchange of usage: it is the same instruction, and Miri lets no later
-        // SeqCst load read what is older.
+        // SeqCst load read what is older. Pairs with `Tree::uncount`.
         self.usage.units.fetch_add(0, Ordering::SeqCst)
     }
 
@@ -357,7 +357,8 @@ impl Counter {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
         let watched = self.limits.watched.bits();
-        // E43: the mark after usage. A counter that is no group has no mark.
+        // E43: the mark after usage. A counter that is no group has no mark. Pairs with
+        // `exceeded_mark::correct`.
         // Mutation: e43-forced-at-once-without-a-mark
         let is_unmarked = above > 0 && watched & EXCEEDED == 0 && self.tree().policies().is_some();
         let is_seen = is_unmarked || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
@@ -408,7 +409,8 @@ impl Counter {
         let n = n.min(USAGE_MAX);
         if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
             // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
-            // this thread sees the protection afterwards.
+            // this thread sees the protection afterwards; pairs with `store_max` and
+            // `thresholds::set_protection`.
             let usage = self
                 .usage
                 .units
@@ -480,7 +482,7 @@ impl Counter {
             .underflows
             .fetch_add(1, Ordering::Relaxed);
         // Release (E15): a thread that reads this and releases the object comes after all uses of
-        // it.
+        // it; pairs with the read in `raw`.
         // Mutation: e15-underflow-is-counted-relaxed
         let _ = self
             .usage

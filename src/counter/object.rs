@@ -854,7 +854,8 @@ impl Object {
     /// Stores the max that acts once the level is no longer only observed. The caller holds the
     /// tree's lock.
     pub(crate) fn store_acting_max(&self, max: u64) {
-        // SeqCst (E43): before the exchange of the mark.
+        // SeqCst (E43): before the exchange of the mark. Pairs with `Watched::exchange` in
+        // `pressure_mark`.
         self.limits.max.swap(max, Ordering::SeqCst);
     }
 
@@ -877,7 +878,8 @@ impl Object {
 
     /// The usage that charges are admitted to.
     pub(crate) fn admits(&self) -> u64 {
-        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        // SeqCst (E25): a thread that waits for room reads it after its mark; pairs with
+        // `store_max` and `impose_max`.
         self.limits.max.load(Ordering::SeqCst)
     }
 
@@ -893,7 +895,7 @@ impl Object {
 
     pub(crate) fn usage(&self) -> u64 {
         // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the
-        // fence of that edge.
+        // fence of that edge; pairs with the exchanges on usage in `level`.
         self.usage
             .units
             .load(Ordering::SeqCst)

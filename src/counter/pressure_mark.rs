@@ -44,7 +44,8 @@ pub(crate) fn set_thresholds(counter: &Object, wanted: [Option<u8>; 2]) -> bool 
     if [elevated, critical] == [0, 0] {
         return false;
     }
-    // E43: the thresholds, then the exchange of the bits, then usage.
+    // E43: the thresholds, then the exchange of the bits, then usage; pairs with the exchange on
+    // usage before `is_wrong`.
     counter.limits.watched.set(PRESSURE_KNOWN);
     // Mutation: e43-thresholds-move-without-a-fence
     fence_after_exchange();
@@ -76,7 +77,8 @@ fn part(bits: u64, at: u32) -> u64 {
 /// The pressure of so much usage, where the bits are these.
 fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
-    // Where the level is observed from now on, or no longer, the bits have changed.
+    // Where the level is observed from now on, or no longer, the bits have changed. Pairs with the
+    // exchanges on usage in `level`, and on max in `store_max`.
     let now = part(bits, BY_USAGE);
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
     let max = if bits & OBSERVED != 0 {
@@ -131,7 +133,7 @@ pub(crate) fn by_stalls(counter: &Object) -> u64 {
 /// The bits contradict usage. This also answers for a counter that may be gone.
 #[inline]
 pub(crate) fn is_wrong(counter: &Object) -> bool {
-    // SeqCst (E43): after the exchange on usage or max.
+    // SeqCst (E43): after the exchange on usage or max. Pairs with `exchange_until`.
     let bits = counter.limits.watched.bits();
     bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
 }

@@ -66,6 +66,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     let in_block = |block: &Block| {
         // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the
         // counter before this. The pool's locks order this before the next counter with the object.
+        // Pairs with `creation::start`.
         if let Some(cell) = block.audit.get(counter.index) {
             cell.reset();
         }

@@ -243,7 +243,7 @@ pub(super) fn read_fresh<T>(
         return (figures(), missing);
     }
     // Acquire (E41): the figures contain what the first count counts, so the second count counts
-    // what they lack.
+    // what they lack; pairs with `PublishedStats::publish`.
     let counted = || {
         all_published(group).fold(0, |sum: u64, published| {
             sum.wrapping_add(published.counted())

@@ -271,7 +271,7 @@ pub(crate) fn release_object(
 ) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more, and the
     // tree's lock is not needed. Else a stock waits for a barrier still; it holds no credit, for
-    // usage is zero.
+    // usage is zero. Pairs with `Tree::uncount` and `central::uncount`.
     if group.group().any(|counter| counter.is_open()) {
         let path = SlowPath::enter();
         retire::forget_open(tree, &mut tree.lock(&path), group);

@@ -22,7 +22,8 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     let path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
-    // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
+    // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar;
+    // pairs with `Tree::open` and `central::open`.
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
     // A stock that waits for a barrier already has been closed, by another thread that takes the

@@ -29,6 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// next turn.
 pub(crate) fn turn(job: Background) -> Option<Background> {
     let level = &*job.level.try_pin()?;
+    // The group's threshold has gone with it. Its bit stays clear, so no walk looks any more.
     if level.state().is_offline() {
         return None;
     }
@@ -55,16 +56,23 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
     loop {
         // Credit is no group's excess: what is above after this is live.
         if over(level) > 0 {
+            // From here on an uncharge below goes up the tree, so what reclaimers give shows in
+            // usage.
             level.tree().close_below(level);
         }
         if over(level) > 0 {
             let before = over(level);
             let comes = one_round(level);
+            // A reclaimer may say that it has freed bytes while usage stays, because other threads
+            // charge as much or because it counts what it will free later. Without this the thread
+            // would ask it without a pause, for ever.
             job.unseen = if over(level) < before {
                 0
             } else {
                 job.unseen + 1
             };
+            // No pause while rounds bring something, but each round is a turn of its own: other
+            // levels get theirs in between.
             let goes_on = comes && job.unseen < ROUNDS_MAX;
             job.pause = if goes_on {
                 Duration::ZERO
@@ -72,10 +80,14 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
                 (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
             };
             if over(level) > 0 {
+                // Usage is still above the second threshold, so the bit stays clear: the level has
+                // a turn to come, and a walk need not ask for one.
                 job.at = clock::now() + job.pause;
                 return Some(job);
             }
         }
+        // Usage is low enough. Where it has passed the threshold between the last look and the bit,
+        // this thread has the bit again, and goes on.
         if !thresholds::arm(level) {
             return None;
         }
@@ -97,9 +109,13 @@ fn one_round(level: &Counter) -> bool {
         return false;
     }
     let mut request = Request::new(ReclaimCause::Background, deadline(level))
+        // Nobody waits for this round: it takes nothing that low protects, and leaves the level to
+        // a round that is under way for a charge.
         .waits(false)
         .breaks_low(None);
     let round = round::run(level, over(level), &mut request);
+    // `None`: nothing was short by the time that the round began, or another thread has a round
+    // here. Either way this was not in vain.
     round.is_none_or(|round| round.report.freed > 0 || round.others)
 }
 

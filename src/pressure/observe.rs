@@ -55,6 +55,8 @@ pub(crate) fn set(top: &Counter, observed: bool) {
     let mut is_over = false;
     while !is_over {
         is_over = true;
+        // Handles, for the lock of the tree does not keep a group from ending, and a max is stored
+        // in each.
         for counter in links::pin_below(top).iter().flat_map(|group| group.group()) {
             let Some(observed) = wanted(counter) else {
                 continue;

@@ -28,6 +28,8 @@ pub(crate) fn serve(scheduled: *const ()) {
     let levels = Scheduled::new(scheduled);
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
+            // The tree by a reference of its own: the levels in the list may be the last that keep
+            // it, and the other thread is done with them at any moment.
             let tree = level.incarnation().tree.counted();
             // Memory of the crate, and of no group.
             let job = {
@@ -35,6 +37,8 @@ pub(crate) fn serve(scheduled: *const ()) {
                 Box::new(move || serve_levels(levels))
             };
             if let Err(serve) = started::leave_service(&tree, job) {
+                // The system has no thread. Foreign code on this one is the lesser evil: waiters
+                // would sleep for ever.
                 serve();
             }
         }
@@ -65,10 +69,15 @@ fn serve_levels(mut levels: Scheduled) {
             }
         }
         drop(entered);
+        // What was served may have been the last unit of a group, and may have scheduled further
+        // levels. Both are done here and not by a further slow path, which would nest once for
+        // each.
         release_all_claimed();
         levels = Scheduled::take();
         is_scheduled_here = true;
     }
+    // Foreign code from here on, when no level is in this thread's hands: what it does may schedule
+    // levels anew, and a slow path of its own then serves them.
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
     for level in listened {

@@ -186,6 +186,8 @@ pub(crate) fn listed(tree: &Tree) -> usize {
 /// Leaves the service of levels to a thread. `Err`: the system has none.
 pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
+        // Either thread can serve. One that is inside a reclaimer or a listener may stay there for
+        // long, and those who wait in line would wait with it.
         let free = if started.threads[Duty::Jobs as usize].is_busy {
             Duty::Listeners
         } else {
@@ -233,6 +235,7 @@ impl Started {
     /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves
     /// what is to be done under the same lock.
     fn runs(&mut self, tree: &Arc<Tree>, duty: Duty) -> bool {
+        // The runtime is gone. A thread that is started now would keep the tree for nobody.
         if self.over {
             return false;
         }
@@ -256,6 +259,8 @@ impl Started {
 
     /// The level whose turn is due. Charges' jobs and these take turns.
     fn due(&mut self, now: Instant) -> Option<Background> {
+        // A level that stays above its threshold is due again at once. Without turns it would keep
+        // the jobs of charges waiting, which somebody waits for.
         if self.was_background && !self.jobs.is_empty() {
             return None;
         }
@@ -279,6 +284,8 @@ impl Started {
             }
         };
         let running = &mut self.threads[duty as usize];
+        // Under the lock, with what is taken: who leaves a service next sees which thread is inside
+        // foreign code.
         running.is_busy = next.is_some();
         let later = self.background.first().filter(|_| duty == Duty::Jobs);
         next.unwrap_or_else(|| match later {
@@ -322,6 +329,7 @@ fn work(job: Job) {
     if job.bytes > 0 && !level.state().is_offline() {
         reclaim_and_cancel(level, &job);
     }
+    // After the drain and the round above, which may have served the line already.
     if job.in_line {
         make_room_for_first(level, job.importance);
     }
@@ -354,6 +362,8 @@ fn reclaim_and_cancel(
 ) {
     events::count(level, Event::Max);
     level.tree().close_below(level);
+    // Reclaimers have said that the missing bytes will come. To ask again would make them give
+    // twice.
     if promised {
         return;
     }

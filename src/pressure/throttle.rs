@@ -58,6 +58,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         levels_above(group).for_each(drain_excess);
     }
     levels_above(group).for_each(|level| events::count(level, Event::High));
+    // Inside a reclaimer or a listener a thread neither asks reclaimers nor sleeps: what it waits
+    // for may be what it holds itself. The event is counted all the same.
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }
@@ -67,6 +69,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
     loop {
         let mut asked = false;
         let mut freed = 0;
+        // Collected first: reclaimers run inside the loop, and move what is above which high.
         for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
                 continue;
@@ -77,6 +80,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             // Not all that is above in one go: each charge above high gives back about as much as it
             // took, as in the kernel, so that one charge does not pay for all.
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, thresholds::high(level));
+            // The drain has shown that only credit was above.
             if above == 0 {
                 continue;
             }
@@ -98,6 +102,9 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         if delay <= DELAY_MIN {
             return Duration::ZERO;
         }
+        // A round that frees nothing may still have been in time for others. After some of these
+        // the charge takes its delay: reclaim that goes on without result would be a delay of its
+        // own, and not bounded by `delay_max`.
         fruitless += usize::from(freed == 0);
         if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
             return end.map_or(delay, |end| {
@@ -121,6 +128,7 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     // In short sleeps: nobody wakes the thread when the group has ended or is below its high again.
     while !has_ended(group) && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(clock::now())));
+        // What comes back while it sleeps may lie in a stock, and would keep it asleep.
         drain_credit(group);
     }
 }

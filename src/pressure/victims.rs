@@ -53,6 +53,9 @@ pub(crate) fn chooses(level: &Counter) -> bool {
 /// The level whose policy chooses a victim for memory at this one: itself, or the nearest above
 /// that has a policy.
 fn chooser(level: &Counter) -> Option<&Counter> {
+    // A hook gives memory back, so nobody is cancelled for a counter beside it. The nearest policy
+    // holds alone: one that says "refuse" ends the search as one that says "choose" does, so that a
+    // tenant can be spared what the root asks for.
     let mut levels = level.path_to_root().filter(|_| level.is_memory());
     let set = levels.find(|level| oom_flags(level).policy() != OomPolicy::Inherit)?;
     (oom_flags(set).policy() == OomPolicy::Choose).then_some(set)
@@ -64,6 +67,8 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
+        // Orders of groups that have ended go with this one. Nothing else visits the list, and it
+        // keeps no group.
         let is_over = |&mut (of, _): &mut (WeakCounter, _)| {
             of == WeakCounter::new(group) || !of.is_there() || of.object.state().is_offline()
         };
@@ -133,6 +138,8 @@ impl Victim {
 
     /// More may come from it.
     fn is_awaited(&self) -> bool {
+        // Usage at or below its share: it has given what it can be asked for. A group that is gone
+        // holds nothing. And one that gives nothing in its time holds up the others no longer.
         self.name().is_there() && self.name().object.usage() > self.share && !is_over(self.until)
     }
 }
@@ -181,6 +188,8 @@ pub(crate) struct Want<'a> {
 
 impl Want<'_> {
     fn has_room(&self, domain: &Counter) -> bool {
+        // The second looks at `max`, where a checkpoint asks and usage has only to come down to it:
+        // a level that is observed admits everything, and that is no room.
         domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
     }
 
@@ -223,6 +232,8 @@ impl Drop for HookGuard {
         drop(path);
         // The guard has the last of it, or a thread that calls it.
         drop(in_list);
+        // Last, and without the lock: it waits for a call of the hook that is under way, and that
+        // call may choose or register.
         hook.end();
     }
 }
@@ -244,6 +255,8 @@ pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard
 fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
     inside
+        // The highest, as `memory.oom.group` has it: a tenant that goes as one goes with all of its
+        // parts that do.
         .filter(|level| oom_flags(level).has(TOGETHER))
         .last()
         .unwrap_or(group)
@@ -252,6 +265,7 @@ fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
 /// Distance of usage above what low protects against `domain`, or above the soft limit.
 fn overrun(group: &Counter, domain: &Counter) -> u64 {
     let soft = Some(group.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
+    // Whichever leaves it more: a group should not go for what one of its two settings grants it.
     let share = effective::protected(group, Protection::Low, domain).max(soft.unwrap_or(0));
     group.usage().saturating_sub(share)
 }
@@ -350,12 +364,16 @@ fn choose_by<'a>(
 ) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
+    // It also makes the usages comparable which follow: two groups that hold the same would differ
+    // by the credit of their threads.
     if domain.may_have_credit_below() {
         domain.tree().close_below(domain);
     }
     let mut oom = table(domain.tree()).lock();
     // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
+    // Such a victim is in the list until its last walks are through. A choice beside it would
+    // cancel a second group for bytes that are about to arrive.
     if oom
         .victims
         .iter()
@@ -368,6 +386,8 @@ fn choose_by<'a>(
     };
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
+        // One victim at a time in a domain: the charge waits for that one, too. A charge of the
+        // victim itself would wait for its own end, and is told so instead.
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
         return Some(if asks_itself {
             Choice::Asker
@@ -401,6 +421,8 @@ fn choose_by<'a>(
 fn forget_done(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
+    // The list is copied before the wait: a victim that has given its last only after this may
+    // still have a walk under way, and is for the next call.
     let done: Vec<Arc<Victim>> = table(tree)
         .lock()
         .victims
@@ -426,6 +448,8 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
         let _path = SlowPath::enter();
         let victims = &table(tree).lock().victims;
         // Relaxed: under the lock.
+        // The mark in the tree's word goes with the last victim, so most checkpoints do not get
+        // here.
         let is_hit = |victim: &Arc<Victim>| {
             victim.cancelled.load(Ordering::Relaxed)
                 && victim.is_awaited()
@@ -436,6 +460,7 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
             victims.iter().any(|victim| !victim.is_awaited()),
         )
     };
+    // Not under the lock above, since it waits for threads in transit, and these may want the lock.
     if is_any_done {
         forget_done(tree);
     }
@@ -499,6 +524,8 @@ impl Oom {
         // By number, not by address: of two that are as far above their shares each run takes the
         // same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
+        // A unit may have several hooks, in it and below it. It is as important as the most
+        // important of the groups that would go with it: to cancel it cancels that one, too.
         over.dedup_by(|next, kept| {
             let is_same = next.unit.number == kept.unit.number;
             if is_same {
@@ -515,8 +542,11 @@ impl Oom {
                 .path_to_root()
                 .find_map(|level| find(&over, level).ok())
         }) {
+            // Else a group could charge again and again while its neighbours go for what it takes.
             over[at].wants = want.adds;
         }
+        // What a candidate holds is counted once, at the lowest candidate that has it: the tenant's
+        // own part is what its queries do not hold.
         for at in 0..over.len() {
             let Candidate {
                 unit,
@@ -539,6 +569,8 @@ impl Oom {
             let held = over.iter().filter(counts).map(Candidate::own_usage);
             held.fold(want.may_come, u64::saturating_add) >= want.short(domain)
         };
+        // The charge is refused then, and nobody is cancelled for a charge that does not fit even
+        // so.
         if !enough(None) {
             return Vec::new();
         }
@@ -546,6 +578,8 @@ impl Oom {
             .iter()
             .map(|candidate| candidate.importance)
             .filter(|&importance| enough(Some(importance)));
+        // Those of the lowest importance that can do it alone go first. Where none can alone, it
+        // begins with the least important, and goes on from there.
         let gives = lowest.min();
         over.sort_by_key(|candidate| {
             (
@@ -580,6 +614,8 @@ impl Oom {
             };
             inside && !is_spared(&hook.group)
         };
+        // Each by a reference of its own: the hooks are called without the lock, and a guard that
+        // is dropped meanwhile takes its hook out of the list.
         let hooks = self.hooks.values().filter(is_hit).cloned().collect();
         // Mutation: a-victim-is-one-for-ever
         let until = clock::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
@@ -654,6 +690,7 @@ impl Chosen<'_> {
         let mut oom = table(self.unit.tree()).lock();
         // Relaxed: under the lock.
         self.victim.spared.store(true, Ordering::Relaxed);
+        // Other charges that wait for it go on at once, and choose for themselves.
         oom.forget(self.unit.tree(), |other| other.name() == self.victim.name());
     }
 
@@ -662,6 +699,8 @@ impl Chosen<'_> {
     /// lock.
     #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
+        // First the checkpoints, then the waits, then the hooks: a thread that is woken from a wait
+        // looks whether it is cancelled, and must find that it is.
         self.tell_checkpoints();
         self.end_waits();
         if self.together {
@@ -710,6 +749,7 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
+        // A thread that waits holds what it has, and would give none of it back while it waits.
         expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
         delays::end(&self.unit, is_hit);
         drop(path);

@@ -280,7 +280,7 @@ impl PublishedStats {
     /// before their children.
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which
-        // were stored before.
+        // were stored before; pairs with `figures`.
         // Mutation: e21-off-the-bound-before-published
         self.touched.fetch_or(row.touched, Ordering::Release);
         for item in SetBits(row.touched) {

@@ -85,6 +85,8 @@ impl Block {
     /// gives none.
     #[allow(unsafe_code)]
     pub(super) fn make() -> Option<&'static Block> {
+        // Directories are tables of pointers, longer than most threads ever need. What of them is not
+        // touched is address space and no memory, as long as nothing writes the zeroes.
         // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives
         // whole pages for ever, and the directories are larger than a small thread's stack.
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
@@ -165,6 +167,8 @@ impl Block {
     /// True if there is credit in any slot. It looks through all of them, and remembers where it
     /// found some for [`seems_to_hold_credit`](Self::seems_to_hold_credit).
     pub(super) fn holds_credit(&self) -> bool {
+        // The first one will do: the question is whether drains have to visit this block, and they
+        // look at every slot then.
         let found = self.slots.made().find(|(_, slot)| slot.available() > 0);
         if let Some((at, _)) = found {
             let halves = self.credit_at.iter().zip(at.halves());
@@ -213,6 +217,7 @@ impl Block {
     pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64, most: u64) -> u64 {
         self.slots
             .pace(index)
+            // Without a page there is no slot to fill, so the number does not matter.
             .map_or(most, |pace| pace.next_refill(n, batch, most))
     }
 
@@ -313,6 +318,8 @@ impl Block {
     /// Returns one place for each node, for the cells of a group's memory there, and makes them
     /// where there are none. Owner only. It allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
+        // What a row points to is counted here and not in the row: `bytes` would have to visit
+        // every row of every page, and a row may be made while it does.
         let (places, more) = self
             .rows
             .get_or_make(index, CellsRow::default)?

@@ -229,7 +229,8 @@ impl ThreadStats {
         }
         self.store(at, before.wrapping_add_signed(delta));
         let written = self.load(WRITTEN).wrapping_add(grains);
-        // Release (E17, E20): a flush that sees it sees the count and its bit.
+        // Release (E17, E20): a flush that sees it sees the count and its bit; pairs with
+        // `version`.
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that
         // the cells are not listed any more, or the coordinator reads its count.
@@ -248,7 +249,7 @@ impl ThreadStats {
 
     pub(crate) fn is_listed(self) -> bool {
         // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted
-        // them.
+        // them; pairs with `unmark`.
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
@@ -256,7 +257,7 @@ impl ThreadStats {
     /// comes before the push: the other way round the coordinator could unlist the cells in
     /// between, and they would be marked and on no list.
     pub(crate) fn mark_listed(self) -> bool {
-        // AcqRel (E17): after the unlisting that this undoes, before the push.
+        // AcqRel (E17): after the unlisting that this undoes, before the push; pairs with `unmark`.
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
     }
 
@@ -271,7 +272,8 @@ impl ThreadStats {
     /// Stores that the owner has announced so many grains, at every level, before this.
     pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
         self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
-        // Release (E20): the flush that counts them takes off the levels only what has come there.
+        // Release (E20): the flush that counts them takes off the levels only what has come there;
+        // pairs with `version`.
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
@@ -300,9 +302,10 @@ pub(crate) struct CellsVersion {
 
 impl ThreadStats {
     pub(crate) fn version(self) -> CellsVersion {
-        // Acquire (E20): what was announced is in the counts that are read after this.
+        // Acquire (E20): what was announced is in the counts that are read after this; pairs with
+        // `set_announced`.
         let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
-        // Acquire (E17): the counts are at least as new.
+        // Acquire (E17): the counts are at least as new. Pairs with `add`.
         let written = self.word(WRITTEN).load(Ordering::Acquire);
         CellsVersion { announced, written }
     }

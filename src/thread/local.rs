@@ -40,6 +40,7 @@ impl Local {
         if ptr::eq(self.block.get(), no_block()) {
             None
         } else {
+            // From here on the pointer is one of the registry's, which never frees a block.
             self.fast_block()
         }
     }
@@ -83,6 +84,8 @@ impl Deeper {
 impl Drop for Deeper {
     #[inline]
     fn drop(&mut self) {
+        // The values as they were, and not one less: a panic may pass several of these in turn, and
+        // each leaves what its own caller had.
         // A model that has failed is past its thread-locals.
         if !model_failed() {
             with_local(|local| {

@@ -127,7 +127,8 @@ impl Registry {
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
         // Acquire (E9): the blocks with a number are made. Which of them have no thread is a hint:
-        // each of those is tried once, and another thread may be first.
+        // each of those is tried once, and another thread may be first. Pairs with the exchange in
+        // `add`.
         let made = self.numbered.load(Ordering::Acquire);
         let mut from = 0;
         while let Some(lowest) = self

@@ -78,7 +78,7 @@ impl Shelves {
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;
         // AcqRel (E54): before a block is listed in it. Where another thread was first, its shelf
-        // counts, and this one stays unused.
+        // counts, and this one stays unused. Pairs with `place_of`.
         if pointer
             .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
