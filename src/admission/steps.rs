@@ -4,7 +4,7 @@
 use std::ptr;
 
 use crate::admission::attempt::{
-    Attempt, AttemptTerms, ChargeFailure, ChargeResult, Efforts, Progress, RefusalKind,
+    Attempt, AttemptTerms, ChargeFailure, ChargeResult, EffortsSoFar, Progress, RefusalKind,
 };
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::WaitFor;
@@ -188,7 +188,7 @@ pub(super) fn reclaim_and_retry<'a>(
     attempt: &impl Attempt<'a>,
     refusal: LevelRefusal<'a>,
 ) -> ChargeResult<'a> {
-    let mut efforts = Efforts::default();
+    let mut efforts = EffortsSoFar::default();
     match make_room(attempt, refusal, &mut efforts) {
         Progress::Break(ended) => ended,
         Progress::Continue(refusal) => {
@@ -205,7 +205,7 @@ pub(super) fn reclaim_and_retry<'a>(
 fn make_room<'a>(
     attempt: &impl Attempt<'a>,
     mut refusal: LevelRefusal<'a>,
-    efforts: &mut Efforts,
+    efforts: &mut EffortsSoFar,
 ) -> Progress<'a> {
     // A level that has room again may let the charge up to another one that has none. Levels that
     // refuse in turn could go on for ever where others charge, too.

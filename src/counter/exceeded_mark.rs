@@ -112,6 +112,7 @@ pub(crate) fn correct(counter: &Counter) {
             tree.alerts.count_exceeded();
             // Mutation: e43-marked-without-a-second-look
             // Mutation: e44-marked-before-it-is-counted
+            // Another thread has set it meanwhile, and has counted it, too. One count for one mark.
             if watched.set(EXCEEDED) & EXCEEDED != 0 {
                 tree.alerts.uncount_exceeded();
             }

@@ -11,12 +11,12 @@
 use std::mem;
 
 use crate::counter::central;
-use crate::counter::idle_visits::Seen;
-use crate::counter::live_peak::{self, Least};
+use crate::counter::idle_visits::SeenCredit;
+use crate::counter::live_peak::{self, LeastCredit};
 use crate::counter::object::Object;
 use crate::counter::object::tree::{Counters, Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::stocks::Scope;
+use crate::counter::stocks::CloseScope;
 use crate::sync::Ordering;
 use crate::sync::lock::LockGuard;
 use crate::thread::directory::Header;
@@ -61,7 +61,7 @@ pub(crate) fn release_credit_periodic(tree: &Tree) {
 /// Visits all slots of the tree, and gives back what is idle. The search holds no lock of the tree,
 /// for it is long: an owner may move credit meanwhile, or end. So what it finds is looked at again
 /// under the lock.
-fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
+fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, SeenCredit>) -> u64 {
     let mut due = Vec::new();
     let mut released = 0;
     for block in tree.registry.listed() {
@@ -177,7 +177,7 @@ fn close_wide(tree: &Tree, path: &SlowPath) {
         }
     }
     for stock in &idle {
-        let _ = tree.close(&mut stocks, stock, Scope::Own);
+        let _ = tree.close(&mut stocks, stock, CloseScope::Own);
     }
 }
 
@@ -198,7 +198,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     // A counter whose credit turned out to be unbacked may not stay open.
     for stock in &from {
         if stock.poisoned.load(Ordering::Relaxed) {
-            let _ = tree.close(stocks, stock, Scope::Own);
+            let _ = tree.close(stocks, stock, CloseScope::Own);
         }
     }
     from.clear();
@@ -229,7 +229,7 @@ pub(crate) fn release_own_credit(tree: &Tree) -> u64 {
         // counter. Its object may be released, and taken by another tree, until the thread holds
         // units of it.
         let _transit = block.transit.enter(ANY, true);
-        let least = Least::of(tree, Some(slot));
+        let least = LeastCredit::of(tree, Some(slot));
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {

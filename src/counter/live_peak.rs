@@ -121,7 +121,7 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
 
 /// From here on the level has several movers. It was `now` alone so far.
 fn end_mover(level: &Counter, now: u32) {
-    if let Some(Alone { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
+    if let Some(LoneMover { most, .. }) = look_at_mover(level, now).filter(|seen| seen.stands) {
         level.live_peak.record(most);
     }
     level.limits.mover.store(MOVERS, Ordering::Relaxed);
@@ -139,7 +139,7 @@ pub(crate) fn leave(counter: &Counter) {
         if word.load(Ordering::Relaxed) != me {
             continue;
         }
-        if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+        if let Some(LoneMover { most, stands }) = look_at_mover(level, me) {
             level.live_peak.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
             // Who finds no mover finds what the last one had.
@@ -152,7 +152,7 @@ pub(crate) fn leave(counter: &Counter) {
 // === One mover ===
 
 /// A level with one mover, as another thread sees it.
-struct Alone {
+struct LoneMover {
     /// Live units were never more since the mover's last slow path.
     most: u64,
     /// They were as many: the mover was in no slow path meanwhile, and no credit was drained.
@@ -160,7 +160,7 @@ struct Alone {
 }
 
 /// `None`: it has another mover now, or none.
-fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
+fn look_at_mover(level: &Counter, now: u32) -> Option<LoneMover> {
     let tree = level.tree();
     let index = index_of(now)?;
     let block = block_of(tree, index)?;
@@ -177,7 +177,7 @@ fn look_at_mover(level: &Counter, now: u32) -> Option<Alone> {
         && tree.moving.seen_still() == still;
     // In the midst of a refill usage has units that are not in the slot yet.
     let most = usage.saturating_add_signed(least.saturating_neg());
-    is_alone.then_some(Alone { most, stands })
+    is_alone.then_some(LoneMover { most, stands })
 }
 
 /// Records what the levels had at most since this thread's last slow path here. The caller is about
@@ -202,19 +202,19 @@ pub(crate) fn record_most_if_noted(counter: &Counter, block: &Block) {
 #[inline(never)]
 fn record_most_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
-    record_most_of(counter, slot, Least::of(counter.tree(), slot));
+    record_most_of(counter, slot, LeastCredit::of(counter.tree(), slot));
 }
 
 /// The least credit of this thread in a slot, and the drains until then.
-pub(crate) struct Least {
+pub(crate) struct LeastCredit {
     still: Option<u64>,
     credit: i64,
 }
 
-impl Least {
-    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> Least {
+impl LeastCredit {
+    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> LeastCredit {
         if !loads_for_figures() {
-            return Least {
+            return LeastCredit {
                 still: None,
                 credit: 0,
             };
@@ -222,14 +222,14 @@ impl Least {
         // The drains first: none that ends between the two reads is taken for an earlier one.
         let still = tree.moving.seen_still();
         let credit = slot.map_or(0, Slot::least);
-        Least { still, credit }
+        LeastCredit { still, credit }
     }
 }
 
 /// [`record_most`] for a caller that has read the least credit before it moved some.
-pub(crate) fn record_most_of(counter: &Counter, slot: Option<&Slot>, least: Least) {
+pub(crate) fn record_most_of(counter: &Counter, slot: Option<&Slot>, least: LeastCredit) {
     if loads_for_figures() {
-        let Least { still, credit } = least;
+        let LeastCredit { still, credit } = least;
         let stands = || {
             let now = || counter.tree().moving.seen_still();
             slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
@@ -370,7 +370,7 @@ fn count_due_slow(counter: &Counter, path: &Entered) {
             count_later(level);
             None
         };
-        if let Some(Live { least, about }) = counted {
+        if let Some(LiveCount { least, about }) = counted {
             level.live_peak.record(least);
             let step = step_of(about);
             let known = step_of(level.live_peak.now());
@@ -389,7 +389,7 @@ fn count_due_slow(counter: &Counter, path: &Entered) {
     note_anew(top, &stocks);
     for (level, step) in unclear {
         level.peak_step.store(step, Ordering::Relaxed);
-        if let Some(Live { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
+        if let Some(LiveCount { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
             level.live_peak.record(least);
         }
     }
@@ -415,7 +415,7 @@ fn step_of(units: u64) -> u16 {
 
 /// [`count`] for all stocks below the level, where there are no more than so many slots, and no
 /// central stock.
-fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<Live> {
+fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<LiveCount> {
     let open = level.limits.open.load(Ordering::Relaxed).stocks();
     if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
         return None;
@@ -431,7 +431,7 @@ fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) ->
 }
 
 /// Live units of a level, as a count has found them.
-struct Live {
+struct LiveCount {
     /// The level had so many at one moment, at least.
     least: u64,
     /// What it has had if no thread frees just now.
@@ -440,7 +440,7 @@ struct Live {
 
 /// Live units that the level had, where only these counters below it have open stocks. `None`: a
 /// stock or credit moved in a way that the count does not see.
-fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<Live> {
+fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<LiveCount> {
     let tree = level.tree();
     let own = path.block();
     let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
@@ -499,7 +499,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     let stands = level.limits.open.load(Ordering::Relaxed) == open
         && seen_still() == Some(still)
         && earlier.next().is_none();
-    stands.then(|| Live {
+    stands.then(|| LiveCount {
         least: usage.saturating_sub(credit),
         about: usage.saturating_sub(shown),
     })
@@ -552,7 +552,7 @@ fn note_anew_alone(counter: &Counter, me: u32) {
     };
     for level in levels() {
         match look_at_mover(level, me) {
-            Some(Alone { most, stands: true }) => level.live_peak.record(most),
+            Some(LoneMover { most, stands: true }) => level.live_peak.record(most),
             Some(_) => return,
             None => {}
         }
@@ -590,7 +590,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     }
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
-    if let Some(Alone { most, stands }) = look_at_mover(level, me) {
+    if let Some(LoneMover { most, stands }) = look_at_mover(level, me) {
         if stands {
             level.live_peak.record(most);
         }

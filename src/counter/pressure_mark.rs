@@ -86,6 +86,8 @@ fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     } else {
         counter.limits.max.load(Ordering::SeqCst)
     };
+    // Up at the threshold, down a sixteenth below it: at the threshold itself usage goes up and
+    // down all the time, and each change is an event that wakes listeners.
     let is_from = |pressure: u64, percent: u8| {
         // A part that rounds to nothing is one byte.
         let from = share(max, percent).max(1);
@@ -113,6 +115,8 @@ fn with_stalls(counter: &Object, bits: u64, by_stalls: u64) -> u64 {
         return bits;
     }
     let is_gone = counter.state().is_offline();
+    // A group that is offline keeps its usage for a while, and nobody is to react to its pressure
+    // any more.
     let [usage, stalls] = if is_gone {
         [0, 0]
     } else {
@@ -166,6 +170,8 @@ fn exchange_until(
         }
         // Mutation: e43-pressure-is-set-in-two-steps
         if watched.exchange(bits, right) {
+            // The parts may change while the larger of the two stays, and that is what a program
+            // has seen.
             if part(bits, SHOWN) != part(right, SHOWN) {
                 changed();
             }

@@ -69,6 +69,8 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // `is_excess_wrong`.
     // Mutation: e23-soft-limit-without-fence
     counter.limits.soft.swap(soft, Ordering::SeqCst);
+    // Never cleared: a limit that is taken away and set again is no reason to write the word that
+    // all walks read.
     if soft < u64::MAX {
         counter.limits.watched.set(REPORTED);
     }
@@ -153,6 +155,8 @@ pub(crate) fn arm(counter: &Counter) -> bool {
     // pairs with `is_to_reclaim`.
     watch_again(counter);
     // Mutation: e55-armed-without-a-look
+    // Of this thread and those whose walks have passed the threshold meanwhile, the one that takes
+    // the bit goes on.
     is_to_reclaim(counter) && take_bit(counter)
 }
 

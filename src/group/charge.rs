@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::at_once::{self, Effort};
+use crate::admission::at_once::{self, AtOnceEffort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
@@ -466,7 +466,7 @@ pub(super) fn try_charge_slow(
     bytes: u64,
     missed: Consume,
 ) -> Result<(), ChargeError> {
-    charge_at_once(header, bytes, missed, Effort::Drain)
+    charge_at_once(header, bytes, missed, AtOnceEffort::Drain)
 }
 
 /// What the charge finds to wake or to notify, a thread of the tree does.
@@ -474,7 +474,7 @@ pub(super) fn charge_at_once(
     header: HeaderRef,
     bytes: u64,
     missed: Consume,
-    effort: Effort,
+    effort: AtOnceEffort,
 ) -> Result<(), ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| {

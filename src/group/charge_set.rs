@@ -308,7 +308,7 @@ impl Group {
         (at, missed): (usize, Consume),
         verb: Verb,
     ) -> Result<(), ChargeError> {
-        let mut made = Made {
+        let mut made = MadeCharges {
             group: self,
             amounts,
             from: at + 1,
@@ -398,7 +398,7 @@ impl Group {
 }
 
 /// The charges of a set that were made already. The drop gives them back.
-struct Made<'a> {
+struct MadeCharges<'a> {
     group: &'a Group,
     amounts: &'a [(CounterKey, u64)],
     /// From here on all of them.
@@ -407,7 +407,7 @@ struct Made<'a> {
     before: Option<usize>,
 }
 
-impl Drop for Made<'_> {
+impl Drop for MadeCharges<'_> {
     fn drop(&mut self) {
         let before = self.before.filter(|&before| before < self.from);
         for at in (self.from..self.amounts.len()).chain(before) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::charge::{Charge, charge_at_once, charge_undelayed};
 use super::error::{ChargeError, Repr};
 use super::handle::Group;
-use crate::admission::at_once::{self, Effort};
+use crate::admission::at_once::{self, AtOnceEffort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
@@ -242,8 +242,8 @@ pub(super) fn charge_slow(
             let _ = throttle::delay_after(counter, walked, false, None);
             Ok(())
         }
-        OnFull::Start => charge_at_once(header, bytes, missed, Effort::Start),
-        OnFull::Now => charge_at_once(header, bytes, missed, Effort::Own),
+        OnFull::Start => charge_at_once(header, bytes, missed, AtOnceEffort::Start),
+        OnFull::Now => charge_at_once(header, bytes, missed, AtOnceEffort::Own),
         OnFull::IfRoom => context::without_foreign(|| charge_if_room(header, bytes, missed)),
     }
 }
@@ -293,9 +293,9 @@ fn charge_spare_slow(header: HeaderRef, bytes: u64, missed: Consume, grow: GrowB
         GrowBy::With(OnFull::Reclaim) => blocking(WaitFor::Nothing)
             .map(|walked| throttle::delay_after(counter, walked, false, None))
             .is_some(),
-        GrowBy::TryCharge => at_once(Effort::Drain),
-        GrowBy::With(OnFull::Start) => at_once(Effort::Start),
-        GrowBy::With(OnFull::Now) => at_once(Effort::Own),
+        GrowBy::TryCharge => at_once(AtOnceEffort::Drain),
+        GrowBy::With(OnFull::Start) => at_once(AtOnceEffort::Start),
+        GrowBy::With(OnFull::Now) => at_once(AtOnceEffort::Own),
         GrowBy::With(OnFull::IfRoom | OnFull::Wait(_)) => {
             context::without_foreign(|| charge_if_room(header, bytes, missed)).is_ok()
         }

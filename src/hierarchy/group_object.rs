@@ -17,7 +17,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, HeaderRef, Links, PlaceInGroup};
 use crate::hierarchy::declared_counters::DeclaredCounters;
 use crate::hierarchy::group_tree::{self, GroupTree};
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::applied::Applied;
@@ -163,7 +163,7 @@ pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Sh
     let nodes = places_for(nodes);
     let asked = places_at(counters) + nodes * size_of::<PublishedPlace>();
     cache(Shape {
-        kind: Kind::Group { counters, nodes },
+        kind: PoolKind::Group { counters, nodes },
         asked,
         align,
         node: None,
@@ -213,6 +213,8 @@ pub(crate) fn take(
         // no other thread has.
         unsafe {
             let at = |position| first.cast::<Object>().byte_add(counter_at(position));
+            // The object has been a group before, or a thread has run out of memory halfway through
+            // it.
             if is_made(at(position)) {
                 continue;
             }
@@ -240,6 +242,7 @@ pub(crate) fn take(
                     state: CounterState::default(),
                 }),
                 Err(refused) => {
+                    // No counter is taken back: each is whole by itself.
                     // The next thread that takes the object initialises the rest.
                     objects::put(cache, number);
                     return Err(refused);

@@ -147,10 +147,10 @@ pub(crate) fn set(
             counter,
             kind,
             bytes[kind as usize],
-            Moves::ByProgram,
+            MaxMove::ByProgram,
         );
         if kind == LimitKind::Max && stocks.percents {
-            follow(&mut stocks, counter, Moves::ByProgram);
+            follow(&mut stocks, counter, MaxMove::ByProgram);
         }
     }
     // Mutation: a-share-is-taken-in-a-step-of-its-own
@@ -164,22 +164,22 @@ pub(crate) fn move_max(group: &Counter, bytes: u64) -> u64 {
     let path = SlowPath::enter();
     let mut stocks = group.tree().lock(&path);
     note_percent(group, LimitKind::Max, Limit::Bytes(bytes));
-    let excess = apply(&mut stocks, group, LimitKind::Max, bytes, Moves::ByItself);
+    let excess = apply(&mut stocks, group, LimitKind::Max, bytes, MaxMove::ByItself);
     if stocks.percents {
-        follow(&mut stocks, group, Moves::ByItself);
+        follow(&mut stocks, group, MaxMove::ByItself);
     }
     excess
 }
 
 /// Why a max moves.
 #[derive(Clone, Copy)]
-enum Moves {
+enum MaxMove {
     ByProgram,
     ByItself,
 }
 
 /// The max of memory moves, under the tree's lock.
-fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
+fn note_move(counter: &Counter, bytes: u64, moves: MaxMove) {
     if !counter.is_memory() {
         return;
     }
@@ -189,13 +189,19 @@ fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
     }
     let mut waiting = groups.waiting.lock();
     match moves {
-        Moves::ByProgram => waiting.falls.forget(counter),
-        Moves::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
-        Moves::ByItself => {}
+        MaxMove::ByProgram => waiting.falls.forget(counter),
+        MaxMove::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
+        MaxMove::ByItself => {}
     }
 }
 
-fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, moves: Moves) -> u64 {
+fn apply(
+    stocks: &mut Stocks,
+    counter: &Counter,
+    kind: LimitKind,
+    bytes: u64,
+    moves: MaxMove,
+) -> u64 {
     let tree = counter.tree();
     if kind == LimitKind::Max {
         note_move(counter, bytes, moves);
@@ -216,7 +222,7 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, mo
 
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
-fn follow(stocks: &mut Stocks, top: &Counter, moves: Moves) {
+fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
     for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
         let follows =

@@ -25,7 +25,7 @@ use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, ThreadStats};
+use crate::thread::cells::{StatAdded, ThreadStats};
 use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be
@@ -52,7 +52,7 @@ pub(crate) fn account(
     delta: i64,
 ) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
-        Added::Done => Some(0),
+        StatAdded::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn account_at_hand<const MOST: usize>(
         }
         for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
             if let Some(cells) = cells
-                && stat.add_known_to(cells, delta, false) == Added::Due
+                && stat.add_known_to(cells, delta, false) == StatAdded::Due
             {
                 announce_slow(header, scope);
             }
@@ -125,9 +125,9 @@ pub(crate) fn unaccount(
 }
 
 #[inline(always)]
-fn add_to(header: HeaderRef, scope: StatScope, stat: StatKey, delta: i64) -> Added {
+fn add_to(header: HeaderRef, scope: StatScope, stat: StatKey, delta: i64) -> StatAdded {
     let find = |local: &Local| cells_of(local.fast_block()?, header, scope);
-    with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
+    with_local(find).map_or(StatAdded::Nowhere, |cells| stat.add_to(cells, delta))
 }
 
 #[cold]
@@ -137,7 +137,7 @@ fn account_slow(
     scope: StatScope,
     stat: StatKey,
     delta: i64,
-    added: Added,
+    added: StatAdded,
 ) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
@@ -149,10 +149,12 @@ fn account_slow(
     if delta == 0 {
         return Some(0);
     }
-    if added == Added::Due {
+    if added == StatAdded::Due {
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
     }
+    // So many levels above are named by a small number, which the account keeps. The root has a
+    // number of its own, for a path of any length leads there.
     let found = (0..ROOT)
         .zip(group.path_to_root())
         .find(|(_, level)| takes(level, coordinator, scope));

@@ -14,7 +14,7 @@ use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{StatKey, Stats};
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
+use crate::thread::cells::{CellsPlace, CellsRow, StatAdded, ThreadStats};
 use crate::thread::local;
 use crate::thread::slow_path::{self, Outermost};
 
@@ -143,7 +143,7 @@ fn add_in_slow_path(
         .and_then(|block| cells(group, block, scope))
         .zip(published(group, scope));
     if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
-        let is_due = stat.add_known_to(cells, delta, fenced) == Added::Due;
+        let is_due = stat.add_known_to(cells, delta, fenced) == StatAdded::Due;
         return Some(is_due && stats.list_and_announce(published, cells));
     }
     // To make published statistics takes a lock that a nested thread may hold.

@@ -2,7 +2,7 @@
 //! all this is released again.
 
 use crate::counter::config::CounterConfig;
-use crate::counter::creation::{self, Init};
+use crate::counter::creation::{self, CounterInit};
 use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
@@ -53,10 +53,13 @@ pub(crate) fn root_group(
     let pool = group_object::group_cache(groups.counters_of_root(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
-    let inits = configs.iter().enumerate().map(|(number, config)| Init {
-        covers: covers && number == 0,
-        ..Init::root(tree, config)
-    });
+    let inits = configs
+        .iter()
+        .enumerate()
+        .map(|(number, config)| CounterInit {
+            covers: covers && number == 0,
+            ..CounterInit::root(tree, config)
+        });
     let group = start_group(tree, groups, true, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group
@@ -96,7 +99,7 @@ pub(crate) fn create(
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
     let init = |above: &Counter| {
-        let mut init = Init::below(above);
+        let mut init = CounterInit::below(above);
         init.covers |= settings.covers && above.is_memory();
         init
     };
@@ -251,7 +254,7 @@ fn start_group(
     groups: &GroupTree,
     is_root: bool,
     name: Name,
-    inits: impl Iterator<Item = Init>,
+    inits: impl Iterator<Item = CounterInit>,
 ) -> Result<Handle, NoMemory> {
     let group = group_object::take(tree, groups, is_root)?;
     for (counter, init) in group.objects().zip(inits) {

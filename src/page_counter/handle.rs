@@ -66,7 +66,7 @@ pub struct PageCounter<K = Alone> {
 
 /// Keeps a counter alone, and its ancestors, in the tree: the default of [`PageCounter`].
 #[derive(Clone)]
-pub struct Alone(Arc<Keep>);
+pub struct Alone(Arc<CounterKeep>);
 
 impl fmt::Debug for Alone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,14 +74,14 @@ impl fmt::Debug for Alone {
     }
 }
 
-struct Keep {
+struct CounterKeep {
     /// With a handle of this value.
     counter: CounterRef,
     name: Box<str>,
-    parent: Option<Arc<Keep>>,
+    parent: Option<Arc<CounterKeep>>,
 }
 
-impl Drop for Keep {
+impl Drop for CounterKeep {
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -245,13 +245,13 @@ impl PageCounter {
     }
 
     #[allow(unsafe_code)]
-    fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
+    fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<CounterKeep>>) -> PageCounter {
         // SAFETY: the value has the handle.
         let kept = unsafe { CounterRef::new(&counter) };
         counter.into_raw();
         PageCounter::new(
             &kept,
-            Alone(Arc::new(Keep {
+            Alone(Arc::new(CounterKeep {
                 counter: kept,
                 name,
                 parent,

@@ -4,7 +4,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, VerifyReport, verify};
+use crate::counter::verify::{KnownOutside, VerifyReport, verify};
 use crate::counter::{credit, effective, thresholds};
 use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
@@ -203,7 +203,11 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn verify(&self) -> VerifyReport {
-        verify(self.counter().tree(), self.counter(), &Known::NOTHING)
+        verify(
+            self.counter().tree(),
+            self.counter(),
+            &KnownOutside::NOTHING,
+        )
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::counter::object::Counter;
 use crate::counter::thresholds;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline};
-use crate::reclaim::round::Request;
+use crate::reclaim::round::ReclaimRequest;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::Background;
@@ -108,14 +108,13 @@ fn one_round(level: &Counter) -> bool {
     if !registrations::any_below(level) {
         return false;
     }
-    let mut request = Request::new(ReclaimCause::Background, deadline(level))
+    let mut request = ReclaimRequest::new(ReclaimCause::Background, deadline(level))
         // Nobody waits for this round: it takes nothing that low protects, and leaves the level to
         // a round that is under way for a charge.
         .waits(false)
         .breaks_low(None);
     let round = round::run(level, over(level), &mut request);
-    // `None`: nothing was short by the time that the round began, or another thread has a round
-    // here. Either way this was not in vain.
+    // `None`: nothing was short by the time that the round began, so there is no reason to pause.
     round.is_none_or(|round| round.report.freed > 0 || round.others)
 }
 
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::WeakCounter;
-    use crate::state::started::{Levels, Reason};
+    use crate::state::started::{BackgroundLevels, TurnReason};
     use crate::sync::takes_n_log_n;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
@@ -352,7 +351,7 @@ mod tests {
     fn levels_that_get_nothing_take_turns() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let begun = Instant::now();
-        let mut levels = Levels::default();
+        let mut levels = BackgroundLevels::default();
         let above = |number: u64| {
             let group = runtime.root().create(number, Limits::new()).unwrap();
             let held = group.charge(Bytes(MIB)).unwrap();
@@ -368,7 +367,7 @@ mod tests {
             for (group, _) in &groups {
                 levels.add(Background {
                     level: WeakCounter::new(group.first()),
-                    reason: Reason::Threshold,
+                    reason: TurnReason::Threshold,
                     at: begun,
                     pause: Duration::ZERO,
                     unseen: 0,
@@ -402,7 +401,7 @@ mod tests {
             .store(1, crate::sync::Ordering::Relaxed);
         let first = Background {
             level: WeakCounter::new(group.first()),
-            reason: Reason::Threshold,
+            reason: TurnReason::Threshold,
             at: Instant::now(),
             pause: Duration::ZERO,
             unseen: 0,

@@ -96,7 +96,7 @@ struct DelaysFound {
     by_credit: SmallVec<[Handle; 1]>,
 }
 
-enum Next {
+enum DelaysStep {
     Look,
     Sleep(Duration),
     End,
@@ -104,16 +104,19 @@ enum Next {
 
 impl Delays {
     /// Those whose end has come leave the table, [`SLICE`] at most.
-    fn look(&mut self, now: Instant, found: &mut DelaysFound) -> Next {
+    fn look(&mut self, now: Instant, found: &mut DelaysFound) -> DelaysStep {
         for _ in 0..SLICE {
             let Some(&(look, number)) = self.looks.first() else {
                 // The thread outlives the last delay by a second. Delays come in bursts, and a
                 // thread for each burst would cost more than the sleep.
-                return self.helper.rest(now, false).map_or(Next::End, Next::Sleep);
+                return self
+                    .helper
+                    .rest(now, false)
+                    .map_or(DelaysStep::End, DelaysStep::Sleep);
             };
             // Not to the microsecond: many delays share a look, and a delay is some 10 ms at least.
             if look > now {
-                return Next::Sleep(look.saturating_duration_since(now).max(REST));
+                return DelaysStep::Sleep(look.saturating_duration_since(now).max(REST));
             }
             // Either it goes back below, with a later look, or its delay is over.
             self.looks.pop_first();
@@ -140,7 +143,7 @@ impl Delays {
             delay.look = delay.until.min(now + rest);
             self.looks.insert((delay.look, number));
         }
-        Next::Look
+        DelaysStep::Look
     }
 
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without
@@ -232,8 +235,8 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let of_process = delays();
     let mut delays = of_process.lock();
     let result = work(&mut delays);
-    // Under the lock, so it never says none while there is one: a thread that takes a group offline
-    // asks this alone, and leaves the lock to others.
+    // A hint, for a thread that takes a group offline: where no delay has a group it leaves the
+    // lock to others. What it misses so, the look after 10 ms finds.
     COUNT.store(delays.of_groups, Ordering::Relaxed);
     result
 }
@@ -270,7 +273,7 @@ fn run() {
         let next = if found.ended.is_empty() {
             next
         } else {
-            Next::Look
+            DelaysStep::Look
         };
         found
             .by_credit
@@ -278,9 +281,9 @@ fn run() {
             .for_each(|group| drain_credit(&group));
         found.ended.wake();
         match next {
-            Next::Look => {}
-            Next::Sleep(time) => park(Some(time)),
-            Next::End => return,
+            DelaysStep::Look => {}
+            DelaysStep::Sleep(time) => park(Some(time)),
+            DelaysStep::End => return,
         }
     }
 }
@@ -408,7 +411,7 @@ mod tests {
             if !found.ended.is_empty() {
                 return (looks, now);
             }
-            let Next::Sleep(time) = next else {
+            let DelaysStep::Sleep(time) = next else {
                 panic!("one delay is one look")
             };
             now += time;
@@ -510,9 +513,12 @@ mod tests {
         let mut found = DelaysFound::default();
         assert!(matches!(
             delays.look(begun, &mut found),
-            Next::Sleep(LINGER)
+            DelaysStep::Sleep(LINGER)
         ));
-        assert!(matches!(delays.look(begun + LINGER, &mut found), Next::End));
+        assert!(matches!(
+            delays.look(begun + LINGER, &mut found),
+            DelaysStep::End
+        ));
         assert!(delays.helper.running().is_none() && found.ended.is_empty());
     }
 }

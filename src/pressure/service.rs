@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::counter::look;
-    use crate::counter::slow_path::{LOOKS, Linked};
+    use crate::counter::slow_path::{LOOKS, LinkedObjects};
     use crate::counter::watch::DEFERRED;
     use crate::thread::deferred::deferred;
     use crate::{Group, Limits, Runtime};
@@ -207,7 +207,7 @@ mod tests {
             look::defer(group.first(), DEFERRED);
         }
         // A slow path of another test may take the list before, and those of other tests are there.
-        let mut list = Linked::new(deferred().looks.take(), LOOKS);
+        let mut list = LinkedObjects::new(deferred().looks.take(), LOOKS);
         if let Some(first) = list.next() {
             // SAFETY: the list has a handle, which the call gives up.
             let counter: &crate::counter::object::Counter = unsafe { first.kept() };

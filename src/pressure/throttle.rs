@@ -14,7 +14,7 @@ use crate::pressure::high::{
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::{self, has_ended};
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, shrink, spare};
-use crate::reclaim::round::{Request, TIME_MAX};
+use crate::reclaim::round::{ReclaimRequest, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -87,7 +87,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             let request = request.get_or_insert_with(|| {
                 let begun = clock::now();
                 stall = stand_still(group, begun);
-                Request::new(ReclaimCause::High, deadline_from(group, begun))
+                ReclaimRequest::new(ReclaimCause::High, deadline_from(group, begun))
                     .until(end)
                     .waits(waits)
                     .ends_with(group, victims::ends(group))
@@ -106,7 +106,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         // the charge takes its delay: reclaim that goes on without result would be a delay of its
         // own, and not bounded by `delay_max`.
         fruitless += usize::from(freed == 0);
-        if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
+        if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(ReclaimRequest::is_over)
+        {
             return end.map_or(delay, |end| {
                 delay.min(end.saturating_duration_since(clock::now()))
             });
@@ -148,7 +149,7 @@ pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         level.tree().close_below(level);
         let mut request =
-            Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
+            ReclaimRequest::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
         shrink(level, &mut request, || above(level));
         // Bytes that came back may be credit of this thread.
         level.tree().close_below(level);

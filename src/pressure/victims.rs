@@ -146,9 +146,9 @@ impl Victim {
 
 /// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
+pub(crate) struct ExcludedVictims(SmallVec<[Arc<Victim>; 4]>);
 
-impl Excluded {
+impl ExcludedVictims {
     fn contains(&self, group: WeakCounter) -> bool {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
@@ -162,7 +162,7 @@ impl Excluded {
     }
 }
 
-pub(crate) enum Choice<'a> {
+pub(crate) enum VictimChoice<'a> {
     NoCandidate,
     /// There is room by now.
     Room,
@@ -170,11 +170,11 @@ pub(crate) enum Choice<'a> {
     Asker,
     /// Another thread has chosen one, and waits for it.
     Awaited(Arc<Victim>),
-    Victim(Chosen<'a>),
+    Victim(ChosenVictim<'a>),
 }
 
 /// The request that a victim is chosen for.
-pub(crate) struct Want<'a> {
+pub(crate) struct VictimRequest<'a> {
     /// The group whose charge it is, if one asks.
     pub(crate) asker: Option<&'a Counter>,
     /// No group that is more important gives for it.
@@ -186,10 +186,10 @@ pub(crate) struct Want<'a> {
     pub(crate) may_come: u64,
 }
 
-impl Want<'_> {
+impl VictimRequest<'_> {
     fn has_room(&self, domain: &Counter) -> bool {
-        // The second looks at `max`, where a checkpoint asks and usage has only to come down to it:
-        // a level that is observed admits everything, and that is no room.
+        // The second is for a checkpoint, whose bytes are in usage already: it has room once
+        // nothing is above max.
         domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
     }
 
@@ -208,7 +208,7 @@ impl Want<'_> {
 }
 
 /// A group to be cancelled, which is kept meanwhile.
-pub(crate) struct Chosen<'a> {
+pub(crate) struct ChosenVictim<'a> {
     unit: Handle,
     domain: &'a Counter,
     hooks: SmallVec<[Arc<Callback<CancelInfo>>; 2]>,
@@ -282,9 +282,9 @@ enum VictimWish {
 /// all of them together hold too little. Foreign code may run: the caller holds no lock.
 pub(crate) fn choose<'a>(
     domain: &'a Counter,
-    want: &Want<'_>,
-    excluded: &mut Excluded,
-) -> Choice<'a> {
+    want: &VictimRequest<'_>,
+    excluded: &mut ExcludedVictims,
+) -> VictimChoice<'a> {
     // Again where a victim has just given its last: what it gave may be on its way up, and a choice
     // before that would take one group too many.
     loop {
@@ -305,8 +305,8 @@ pub(crate) fn choose<'a>(
 fn ask_order(
     chooser: &Counter,
     domain: &Counter,
-    want: &Want<'_>,
-    excluded: &Excluded,
+    want: &VictimRequest<'_>,
+    excluded: &ExcludedVictims,
 ) -> VictimWish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
@@ -358,10 +358,10 @@ fn ask_order(
 /// See [`forget_done`].
 fn choose_by<'a>(
     domain: &'a Counter,
-    want: &Want<'_>,
-    excluded: &mut Excluded,
+    want: &VictimRequest<'_>,
+    excluded: &mut ExcludedVictims,
     wish: &VictimWish,
-) -> Option<Choice<'a>> {
+) -> Option<VictimChoice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     // It also makes the usages comparable which follow: two groups that hold the same would differ
@@ -390,15 +390,15 @@ fn choose_by<'a>(
         // victim itself would wait for its own end, and is told so instead.
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
         return Some(if asks_itself {
-            Choice::Asker
+            VictimChoice::Asker
         } else {
-            Choice::Awaited(Arc::clone(victim))
+            VictimChoice::Awaited(Arc::clone(victim))
         });
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
     if want.has_room(domain) {
-        return Some(Choice::Room);
+        return Some(VictimChoice::Room);
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
@@ -414,7 +414,7 @@ fn choose_by<'a>(
         .filter(|&at| at < ranked.len())
         .map(|at| ranked.swap_remove(at));
     let victim = chosen.map(|candidate| oom.note_victim(candidate, domain, want.bytes, excluded));
-    Some(victim.map_or(Choice::NoCandidate, Choice::Victim))
+    Some(victim.map_or(VictimChoice::NoCandidate, VictimChoice::Victim))
 }
 
 /// Victims that have no more to give are forgotten, once what they gave has come.
@@ -502,7 +502,12 @@ impl Oom {
     /// all, or the tenant, whichever has more of its own. What the asker wants is its own. Empty
     /// also where all of them hold less than is short: they would be cancelled in vain.
     #[allow(unsafe_code)]
-    fn ranked(&self, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Vec<Candidate> {
+    fn ranked(
+        &self,
+        domain: &Counter,
+        want: &VictimRequest<'_>,
+        excluded: &ExcludedVictims,
+    ) -> Vec<Candidate> {
         let hooked = self.hooks.values().map(|hook| &*hook.group);
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
         let candidate = |group: &Counter| {
@@ -597,8 +602,8 @@ impl Oom {
         candidate: Candidate,
         domain: &'a Counter,
         wanted: u64,
-        excluded: &mut Excluded,
-    ) -> Chosen<'a> {
+        excluded: &mut ExcludedVictims,
+    ) -> ChosenVictim<'a> {
         let Candidate {
             unit,
             overrun,
@@ -644,7 +649,7 @@ impl Oom {
         domain.tree().alerts.count_victim();
         // Its hook is in the list, and so keeps it meanwhile.
         let unit = Handle::pin(&unit);
-        Chosen {
+        ChosenVictim {
             unit,
             domain,
             hooks,
@@ -683,7 +688,7 @@ impl Candidate {
     }
 }
 
-impl Chosen<'_> {
+impl ChosenVictim<'_> {
     /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
         let _path = SlowPath::enter();

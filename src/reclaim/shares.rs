@@ -25,7 +25,7 @@ use crate::counter::thresholds;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
-use crate::state::shares::{GroupShare, Moved, ParentOfShares, Shares};
+use crate::state::shares::{GroupShare, MovedShares, ParentOfShares, Shares};
 use crate::sync::Ordering;
 use crate::sync::clock;
 
@@ -234,7 +234,7 @@ impl Shares {
     /// does nothing.
     fn step(&mut self) -> Option<(Handle, u64)> {
         self.steps += 1;
-        let Moved {
+        let MovedShares {
             levels,
             parents,
             children,

@@ -7,7 +7,7 @@ use super::item::StatKey;
 use super::rows::ChangedGroup;
 use super::visits::ReadCadence;
 use crate::numa::NodeId;
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
@@ -108,7 +108,7 @@ pub(super) fn published_cache(
 ) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
     cache(Shape {
-        kind: Kind::Stats { items },
+        kind: PoolKind::Stats { items },
         asked,
         align,
         node,
@@ -137,6 +137,8 @@ impl OwnedStats {
         // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made
         // for as many items.
         unsafe {
+            // An object that was in use keeps its length and its words: `init` sets them to zero,
+            // with stores that a late reader may see, and no write that it may tear.
             if (*head.as_ptr()).items == 0 {
                 head.write(PublishedStats {
                     items: items as u32,
@@ -316,6 +318,8 @@ impl PublishedStats {
             level
                 .touched
                 .fetch_or(1 << stat.number(), Ordering::Release);
+            // At the group itself the change is in both figures; at the levels above only in that
+            // of their subtree.
             let counts = if above == 0 { 2 } else { 1 };
             for figure in level.pair(stat.number()).into_iter().take(counts) {
                 // Release (E22): as in `publish`.

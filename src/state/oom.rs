@@ -276,6 +276,8 @@ impl OomFlags {
             OomPolicy::Refuse => REFUSES,
             OomPolicy::Choose => CHOOSES,
         };
+        // In one exchange: a thread that looks between two would find no policy, and take that of
+        // the group above.
         let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
         let _ = self
             .0

@@ -21,9 +21,9 @@ use crate::thread::transit::Transit;
 /// The next thread with the number takes it over as it stands.
 #[repr(C)]
 pub(crate) struct Block {
-    pub(crate) transit: Apart<Transit>,
+    pub(crate) transit: OwnLines<Transit>,
     /// Bytes that no group owns, as the thread has counted them.
-    pub(crate) unowned: Apart<UnownedCounts>,
+    pub(crate) unowned: OwnLines<UnownedCounts>,
     /// The number of the thread, which another thread gets once this one has ended.
     id: StatU32,
     /// 1: its thread has ended, and no other thread has it yet (E8).
@@ -36,9 +36,9 @@ pub(crate) struct Block {
     pub(crate) audit: Directory<Tally>,
     /// Units that the thread has charged and uncharged without a guard. A page is made after the
     /// page of `slots` that has the same indices.
-    raw: Directory<Beside<RawCell>>,
+    raw: Directory<SlotSized<RawCell>>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
-    owned: Directory<Beside<Tally>>,
+    owned: Directory<SlotSized<Tally>>,
     /// Places of the cells of each group.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -51,13 +51,13 @@ pub(crate) struct Block {
 /// at its own alignment.
 #[derive(Default)]
 #[repr(C)]
-pub(crate) struct Apart<T> {
+pub(crate) struct OwnLines<T> {
     before: [u64; 8],
     value: T,
     after: [u64; 8],
 }
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for OwnLines<T> {
     type Target = T;
 
     #[inline]
@@ -69,9 +69,9 @@ impl<T> Deref for Apart<T> {
 /// A cell as large as a slot, so that one offset finds both.
 #[derive(Default)]
 #[repr(C, align(32))]
-pub(crate) struct Beside<T>(T);
+pub(crate) struct SlotSized<T>(T);
 
-impl<T> Deref for Beside<T> {
+impl<T> Deref for SlotSized<T> {
     type Target = T;
 
     #[inline(always)]
@@ -99,8 +99,8 @@ impl Block {
 
     fn empty() -> Block {
         Block {
-            transit: Apart::default(),
-            unowned: Apart::default(),
+            transit: OwnLines::default(),
+            unowned: OwnLines::default(),
             id: StatU32::new(0),
             free: AtomicU32::new(0),
             ended: AtomicBool::new(false),
@@ -232,7 +232,7 @@ impl Block {
     #[allow(unsafe_code)]
     unsafe fn both_at<T, R>(
         &self,
-        cells: &Directory<Beside<T>>,
+        cells: &Directory<SlotSized<T>>,
         place: &EntryPlace<Slot>,
         with: impl FnOnce(&Slot, &T) -> R,
     ) -> Option<R> {
@@ -265,7 +265,7 @@ impl Block {
         // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.raw
-            .get_or_make(index, Beside::default)
+            .get_or_make(index, SlotSized::default)
             .map(Deref::deref)
     }
 
@@ -291,7 +291,7 @@ impl Block {
         // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.owned
-            .get_or_make(index, Beside::default)
+            .get_or_make(index, SlotSized::default)
             .map(Deref::deref)
     }
 

@@ -142,7 +142,7 @@ impl Drop for CellsRow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(crate) enum StatAdded {
     /// Counted.
     Done,
     /// Counted; the cells must be listed, or what they hold be announced.
@@ -219,7 +219,7 @@ impl ThreadStats {
     /// Adds `delta`, which is so many grains, to the item of a number that the cells were made for.
     /// Owner only.
     #[inline(always)]
-    pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
+    pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> StatAdded {
         let at = HEAD + item;
         let before = self.load(at);
         // The first count of the item, or one that finds the item back at zero. A flush reads only
@@ -241,9 +241,9 @@ impl ThreadStats {
         // written than is due. Each makes one of two numbers negative.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();
         if (listed.cast_signed() - 1) | due < 0 {
-            Added::Due
+            StatAdded::Due
         } else {
-            Added::Done
+            StatAdded::Done
         }
     }
 

@@ -136,6 +136,8 @@ impl Shelves {
         blocks: u32,
         bits: impl Fn(&Shelf, usize) -> u64,
     ) -> impl Iterator<Item = ShelfPlace<'a>> {
+        // By words and not by blocks: a program that once had ten thousand threads has ten thousand
+        // places, of which a drain should look at those few with a bit.
         let words = (0..blocks.div_ceil(WORD)).map_while(|word| {
             let first = word * WORD;
             Some((self.shelf((first / SHELF) as usize)?, first))

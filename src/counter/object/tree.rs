@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
 use crate::counter::idle_visits::IdleVisits;
-use crate::counter::index::{Hint, Names};
+use crate::counter::index::{Names, NamesHint};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
 use crate::counter::peak::{LiveWindows, Windows};
 use crate::pool::Cache;
@@ -58,25 +58,25 @@ pub(crate) struct Tree {
     pub(crate) live_windows: Lock<LiveWindows>,
     /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
     /// together.
-    pub(crate) moving: Moves,
+    pub(crate) moving: CreditMoves,
     /// The same while it has slots note their least credit anew.
-    pub(crate) noting: Moves,
+    pub(crate) noting: CreditMoves,
 }
 
 /// The number of times that the holder of a tree's lock has begun something and has ended it, for
 /// figures.
 #[derive(Default)]
-pub(crate) struct Moves(AtomicU64);
+pub(crate) struct CreditMoves(AtomicU64);
 
 /// What it has begun, until the value is dropped.
 #[must_use]
-pub(crate) struct Moving<'a>(&'a AtomicU64);
+pub(crate) struct MovingCredit<'a>(&'a AtomicU64);
 
-impl Moves {
-    pub(crate) fn begin(&self) -> Moving<'_> {
+impl CreditMoves {
+    pub(crate) fn begin(&self) -> MovingCredit<'_> {
         // Before the first claim, whose Release stores show this to a thread that has read one.
         self.0.fetch_add(1, Ordering::Relaxed);
-        Moving(&self.0)
+        MovingCredit(&self.0)
     }
 
     /// The number where nothing is under way: two reads that return the same had nothing between
@@ -89,7 +89,7 @@ impl Moves {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for MovingCredit<'_> {
     fn drop(&mut self) {
         figures_were_stored();
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -131,8 +131,8 @@ impl Tree {
             wide_bound: AtomicU64::new(0),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
             live_windows: Lock::new(Rank::Bookkeeping, LiveWindows::default()),
-            moving: Moves::default(),
-            noting: Moves::default(),
+            moving: CreditMoves::default(),
+            noting: CreditMoves::default(),
         })
     }
 
@@ -361,7 +361,7 @@ pub(crate) struct Hierarchy {
     /// `SHARDS` of them.
     pub(in crate::counter) shards: Box<[CachePadded<Lock<Shard>>]>,
     /// Of the shards, in their order.
-    pub(in crate::counter) hints: Box<[Hint]>,
+    pub(in crate::counter) hints: Box<[NamesHint]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
@@ -370,7 +370,7 @@ impl Hierarchy {
         let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
         Hierarchy {
             shards: (0..SHARDS).map(shard).collect(),
-            hints: (0..SHARDS).map(|_| Hint::new()).collect(),
+            hints: (0..SHARDS).map(|_| NamesHint::new()).collect(),
             hasher: NameHasher::default(),
         }
     }
