@@ -380,6 +380,49 @@ impl Counter {
     }
 }
 
+// === A max that moves ===
+//
+// Here, beside the charge that it may meet (E1): a charge exchanges usage and reads max again, and these
+// exchange max and read usage. So of the two one sees the other: the charge takes its units off, or the
+// max is not set. `at_limit` has what comes before and after.
+
+impl Counter {
+    /// Stores a max. Where usage is above it, this restores the old max and returns the usage. The
+    /// caller holds the tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1): pairs with `max_after`. Either the charger reads this max,
+        // or this thread reads its usage.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        // Mutation: e1-set-max-without-fence
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    /// Stores a max, whatever usage is. An observed level admits every charge. The caller holds the
+    /// tree's lock.
+    pub(crate) fn impose_max(&self, max: u64) {
+        self.usage.observed_max.store(max, Ordering::Relaxed);
+        let max = if self.is_observed() { u64::MAX } else { max };
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+    }
+
+    /// Stores the max that acts once the level is no longer only observed. The caller holds the
+    /// tree's lock.
+    pub(crate) fn store_acting_max(&self, max: u64) {
+        // SeqCst (E43): before the exchange of the mark. Pairs with `Watched::exchange` in
+        // `pressure_mark`.
+        self.limits.max.swap(max, Ordering::SeqCst);
+    }
+}
+
 // === An uncharge at the level ===
 
 impl Counter {

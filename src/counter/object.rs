@@ -31,10 +31,7 @@ use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU16 as StatU16,
     AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
-use crate::sync::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
-    fence_after_exchange,
-};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES};
 use crate::thread::directory::{Header, SlotIndex};
 
 /// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference
@@ -821,44 +818,9 @@ impl Deref for HeaderRef {
     }
 }
 
-// === Usage and limits: E1 (charge/set_max) ===
+// === Usage and limits ===
 
 impl Object {
-    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The
-    /// caller holds the tree's lock.
-    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
-        let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `take`. Either the charger reads this max,
-        // or this thread reads its usage.
-        self.limits.max.swap(max, Ordering::SeqCst);
-        // Mutation: e1-set-max-without-fence
-        fence_after_exchange();
-        let usage = self.usage();
-        if usage <= max || max >= old {
-            return Ok(());
-        }
-        self.limits.max.store(old, Ordering::SeqCst);
-        Err(usage)
-    }
-
-    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the
-    /// tree's lock.
-    pub(crate) fn impose_max(&self, max: u64) {
-        self.usage.observed_max.store(max, Ordering::Relaxed);
-        let max = if self.is_observed() { u64::MAX } else { max };
-        // SeqCst (E1): as in `store_max`.
-        self.limits.max.swap(max, Ordering::SeqCst);
-        fence_after_exchange();
-    }
-
-    /// Stores the max that acts once the level is no longer only observed. The caller holds the
-    /// tree's lock.
-    pub(crate) fn store_acting_max(&self, max: u64) {
-        // SeqCst (E43): before the exchange of the mark. Pairs with `Watched::exchange` in
-        // `pressure_mark`.
-        self.limits.max.swap(max, Ordering::SeqCst);
-    }
-
     /// No thread charges the counter yet.
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.max.store(max, Ordering::Relaxed);

@@ -13,7 +13,6 @@ use crate::pressure::{high, observe, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
 use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
-use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit, Percent};
 
 // === impl Group: limits ===
@@ -131,23 +130,6 @@ impl Group {
             stalls::look_if_stalled(group);
         }
         Ok(())
-    }
-
-    /// The name of the setting; `name` is that of a child that is to be created.
-    pub(super) fn setting_of(
-        &self,
-        limits: Limits,
-        name: Option<GroupName<'_>>,
-    ) -> Result<Option<SettingName>, LimitError> {
-        let refused = |fault| {
-            let name = name.map(|name| name.to_string());
-            LimitError::Setting {
-                group: self.clone(),
-                name,
-                fault,
-            }
-        };
-        limits.setting.transpose().map_err(refused)
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use

@@ -426,7 +426,7 @@ impl OverLimitError {
         if self.requested > self.most() {
             return vec![raise, "charge less".to_string()];
         }
-        if is_memory && self.requested > self.requester.effective_max() {
+        if is_memory && self.requested > self.requester.first().effective_max() {
             return vec!["charge less".to_string()];
         }
         if self.want() == 0 {
