@@ -228,7 +228,7 @@ impl Tree {
     }
 
     /// Take the credit of all offline groups out of their stocks.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn close_offline_stocks(&self) {
         let path = SlowPath::enter();
         let _ = self.close_all_pending(&mut self.lock(&path));
     }

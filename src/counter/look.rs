@@ -45,7 +45,6 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
 
 /// Corrects the marks of a level, of which this has been found.
 fn correct(level: &Counter, found: LookFinding, path: &LazySlowPath) {
-    // Mutation: e11-uncharge-reports-nothing
     thresholds::report_protected(level);
     // Policies take locks, so they are called only where there is something to do.
     if found.is_any() {
@@ -114,6 +113,7 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
     // To keep the level costs a write to its state word, which others share: only where there is
     // something to correct.
     let found = find(object, true);
+    // Mutation: e11-uncharge-reports-nothing
     // Mutation: e25-uncharge-schedules-no-level
     let reports = found.is_any()
         || protected.iter().any(Protected::is_set)

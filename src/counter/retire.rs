@@ -3,7 +3,7 @@
 //! A [`PageCounter`](crate::PageCounter) is *retired* with its last handle: what it holds leaves
 //! its ancestors. The stock of a group that goes offline closes for good. Where more than one
 //! thread has charged the group, that needs a barrier. Such stocks queue, and one barrier serves
-//! all of them: after 64, with the next close, or in `settle`.
+//! all of them: after 64, with the next close, or in `Tree::close_offline_stocks`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 

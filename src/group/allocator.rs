@@ -149,7 +149,9 @@ impl Owner {
         )
     }
 
-    /// Charges an object of so many bytes to `group`, whatever the current group is.
+    /// Charges an object of so many bytes to `group`, whatever the current group is; to the nearest
+    /// group above that is online, where it is offline. Forced, as [`charge`](Self::charge): the call
+    /// never fails, never blocks and runs no foreign code.
     #[inline]
     pub fn charge_to(group: &Group, bytes: usize) -> Owner {
         match allocator::charge(group.header, bytes as u64) {
@@ -321,7 +323,8 @@ pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
     current::within(None, work)
 }
 
-/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`].
+/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`]. An addition to a word of
+/// the thread's own, mostly: it takes no lock and allocates nothing.
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
@@ -329,7 +332,8 @@ pub fn charge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Allocated, bytes as u64);
 }
 
-/// Gives back bytes that no group owns.
+/// Gives back bytes that no group owns, on any thread. An addition to a word of the thread's own,
+/// mostly.
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Freed, bytes as u64);

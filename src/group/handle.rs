@@ -134,7 +134,7 @@ impl Group {
     }
 
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works
-    /// offline.
+    /// offline. It takes no lock, and allocates the text.
     pub fn path(&self) -> String {
         names::path(self.first())
     }
@@ -144,7 +144,8 @@ impl Group {
         names::shown(self.first())
     }
 
-    /// Returns the group above, `None` for the root. It works on a group that is offline, too.
+    /// Returns the group above, `None` for the root. It works on a group that is offline, too, and
+    /// takes no lock: a group keeps those above it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -167,7 +167,7 @@ impl Group {
                 Err(NotCreated::Full(_)) if !settled => {
                     // The groups that are in the way may hold nothing but credit. This slow path
                     // releases them.
-                    group.tree().settle();
+                    group.tree().close_offline_stocks();
                     settled = true;
                     continue;
                 }

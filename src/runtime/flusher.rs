@@ -32,7 +32,7 @@ impl Flusher {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let tree = root.first().tree();
                 stats::flush_periodic(root.first());
-                tree.settle();
+                tree.close_offline_stocks();
                 idle::release_credit_periodic(tree);
                 unowned::may_have_changed();
             }

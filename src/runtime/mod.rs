@@ -187,7 +187,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        self.owned.tree.settle();
+        self.owned.tree.close_offline_stocks();
     }
 
     /// Returns the number of groups that are online, the root included.
