@@ -314,8 +314,8 @@ pub mod figures {
 /// has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
-        uncharge_unowned, unowned, unowned_bytes,
+        BegunStep, Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle,
+        try_uncharge_unowned, uncharge_unowned, unowned, unowned_bytes,
     };
 }
 

@@ -1,13 +1,15 @@
 //! A charge that never blocks: it waits for no other charge, and no foreign code runs on its thread.
-//! What it does where it does not fit is its [`Effort`].
+//! What it does where it does not fit is its [`AtOnceEffort`].
 //!
 //! It has no edge of its own: it is made of the steps that any charge takes before it asks
-//! reclaimers. With [`Effort::Drain`] it walks, drains below the level that has refused, and walks
+//! reclaimers. With [`AtOnceEffort::Drain`] it walks, drains below the level that has refused, and walks
 //! again (`counter/at_limit.rs`), which is all that "never refused beside credit" needs: the edges
 //! of that promise (E5, E10, E48) are those of a charge that may block. What follows a walk, wakers
 //! and listeners, is left to the tree's threads (E25, E26).
 
-use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, RefusalKind, fits_ever};
+use crate::admission::attempt::{
+    ChargeFailure, ChargeResult, PendingMemory, RefusalKind, fits_ever,
+};
 use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -22,7 +24,7 @@ use crate::thread::slot::Consume;
 
 /// How far a charge that never blocks goes before it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum AtOnceEffort {
     /// It drains the credit below the level that refuses. Above a high, the thread of the tree
     /// reclaims what is above.
     Drain,
@@ -39,7 +41,7 @@ pub(crate) fn charge(
     group: &Counter,
     bytes: u64,
     missed: Consume,
-    effort: Effort,
+    effort: AtOnceEffort,
 ) -> ChargeResult<'_> {
     match charge_spare(group, bytes, missed, effort) {
         Err(ChargeFailure::Refused {
@@ -67,17 +69,17 @@ pub(crate) fn charge_spare(
     group: &Counter,
     bytes: u64,
     missed: Consume,
-    effort: Effort,
+    effort: AtOnceEffort,
 ) -> ChargeResult<'_> {
     let once = match effort {
-        Effort::Drain => Counter::try_charge_once_slow,
-        Effort::Start | Effort::Own => Counter::try_charge_now_slow,
+        AtOnceEffort::Drain => Counter::try_charge_once_slow,
+        AtOnceEffort::Start | AtOnceEffort::Own => Counter::try_charge_now_slow,
     };
     // It takes no place in line, not even before less important charges: whoever serves a line
     // wakes its waiters, which is foreign code.
     let walked = try_with(group, bytes, missed, once)?;
     // Left to another thread, which reclaims in the place of this one's delay.
-    if effort != Effort::Own && may_call_out() && is_any_above(group, walked) {
+    if effort != AtOnceEffort::Own && may_call_out() && is_any_above(group, walked) {
         levels_that_delay(group)
             .for_each(|level| started::shrink_to_high(level, importance::of(group)));
     }
@@ -86,21 +88,21 @@ pub(crate) fn charge_spare(
 
 /// Says whether the same charge would find more if it were allowed to block: a reclaimer to ask, a
 /// victim, credit in stocks that this one has not drained. The error tells its caller so. With
-/// [`Effort::Start`] it also has others begin to make room.
+/// [`AtOnceEffort::Start`] it also has others begin to make room.
 fn make_room(
     group: &Counter,
     bytes: u64,
     refusal: &LevelRefusal<'_>,
-    effort: Effort,
-) -> Option<Pending> {
+    effort: AtOnceEffort,
+) -> Option<PendingMemory> {
     let level = refusal.level;
     let gives = level.is_memory() && (registrations::any_below(level) || victims::chooses(level));
     let may_come = fits_ever(group, bytes)
-        && (gives || (effort != Effort::Drain && !refusal.without_credit()));
+        && (gives || (effort != AtOnceEffort::Drain && !refusal.without_credit()));
     if !may_come {
         return None;
     }
-    if effort == Effort::Start && may_call_out() {
+    if effort == AtOnceEffort::Start && may_call_out() {
         // Reclaimers that have threads of their own begin; the rest is left to the thread of the
         // tree.
         let adds = cover::rise_at(group, bytes, level);
@@ -108,5 +110,5 @@ fn make_room(
         let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
         started::make_room(level, adds, importance::of(group), promised);
     }
-    Some(Pending::Memory)
+    Some(PendingMemory::Memory)
 }

@@ -12,7 +12,7 @@ use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
 use crate::pressure::line::Ticket;
 use crate::pressure::stalls::Stall;
-use crate::pressure::victims::Excluded;
+use crate::pressure::victims::ExcludedVictims;
 use crate::state::events::Event;
 use crate::state::waiting::Decision;
 use crate::sync::clock;
@@ -129,14 +129,14 @@ pub(crate) enum ChargeFailure<'a> {
 pub(crate) enum RefusalKind {
     /// It does not fit. Where something is about to give memory back and the attempt does not wait
     /// for it, that is said, too: the caller may try again soon.
-    Full(Option<Pending>),
+    Full(Option<PendingMemory>),
     /// The charge waited in line for this whole time. The refusal is that at its end.
     TimedOut(Duration),
 }
 
 /// From where memory is about to come back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pending {
+pub(crate) enum PendingMemory {
     /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or
     /// credit, a reclaimer or a victim that the attempt has not asked.
     Memory,
@@ -149,13 +149,13 @@ pub(crate) type Progress<'a> = ControlFlow<ChargeResult<'a>, LevelRefusal<'a>>;
 
 /// What has been done for one charge so far, over all of its rounds and levels.
 #[derive(Default)]
-pub(crate) struct Efforts {
+pub(crate) struct EffortsSoFar {
     /// [`Event::Oom`] has been counted: a charge counts one, however many levels refuse it in turn.
     pub(super) counted: bool,
     /// See [`RefusalKind::Full`].
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingMemory>,
     /// Groups that are no candidates for this charge any more.
-    pub(super) excluded: Excluded,
+    pub(super) excluded: ExcludedVictims,
     /// Bytes that reclaim has promised and may still give after it has ended. Nobody knows the
     /// number where time or rounds ended it: then it is the largest, and no group is cancelled for
     /// bytes that may be on their way.
@@ -164,7 +164,7 @@ pub(crate) struct Efforts {
     stall: Option<Stall>,
 }
 
-impl Efforts {
+impl EffortsSoFar {
     /// From now on the charger stands still for memory of `level`, until the attempt is over: since
     /// an instant that this thread has read just before, if it has. The attempt keeps the group.
     pub(super) fn stand_still(&mut self, group: &Counter, level: &Counter, since: Option<Instant>) {

@@ -1,12 +1,12 @@
 //! One victim after another, for a charge that does not fit.
 
 use crate::admission::attempt::{
-    Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
+    Attempt, AttemptTerms, ChargeFailure, EffortsSoFar, PendingMemory, Progress, fits_ever,
 };
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree, importance};
-use crate::pressure::victims::{self, Choice, Want};
+use crate::pressure::victims::{self, VictimChoice, VictimRequest};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::{TIME_MAX, earlier};
 use crate::state::events::Event;
@@ -18,7 +18,7 @@ use crate::sync::is_over;
 pub(super) fn cancel_for<'a>(
     attempt: &impl Attempt<'a>,
     refusal: LevelRefusal<'a>,
-    efforts: &mut Efforts,
+    efforts: &mut EffortsSoFar,
 ) -> Progress<'a> {
     let terms = attempt.terms();
     let level = refusal.level;
@@ -52,7 +52,7 @@ pub(super) fn cancel_for<'a>(
     };
     let importance = importance::of(group);
     let may_come = efforts.may_come;
-    let want = Want {
+    let want = VictimRequest {
         asker: Some(group),
         importance,
         bytes,
@@ -62,12 +62,12 @@ pub(super) fn cancel_for<'a>(
     let mut turn = None;
     while terms.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
-            Choice::NoCandidate => break,
+            VictimChoice::NoCandidate => break,
             // This group is the least important one: nobody gives memory up for it.
-            Choice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
+            VictimChoice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to
             // refuse this one.
-            Choice::Room => {
+            VictimChoice::Room => {
                 let time = group_tree::shared(tree).settings.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| clock::now() + time);
                 if is_over(turn) {
@@ -77,8 +77,8 @@ pub(super) fn cancel_for<'a>(
             }
             // Another thread has cancelled a group here that has not given its memory back yet. To
             // cancel a second one for the same shortage would be one too many.
-            Choice::Awaited(victim) => (victim.until, Some(victim)),
-            Choice::Victim(mut chosen) => {
+            VictimChoice::Awaited(victim) => (victim.until, Some(victim)),
+            VictimChoice::Victim(mut chosen) => {
                 // A thread may have made this charge in line meanwhile.
                 if let Some(ended) = terms.ended() {
                     chosen.spare();
@@ -101,7 +101,7 @@ pub(super) fn cancel_for<'a>(
         // The thread drives futures, and the victim's task may be one of them: to wait here could
         // keep it from ending.
         if !may_block {
-            efforts.pending = Some(Pending::Memory);
+            efforts.pending = Some(PendingMemory::Memory);
             return attempt.charge();
         }
         efforts.stand_still(group, level, None);

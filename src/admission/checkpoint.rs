@@ -183,7 +183,7 @@ mod tests {
         });
         let is_above = |group: &&Group| group.usage() > group.max().min(group.inspect().high());
         let above = groups.iter().filter(is_above).count() as u64;
-        let counted = groups[0].first().tree().alerts.marks();
+        let counted = groups[0].first().tree().alerts.exceeded();
         assert_eq!(counted, marked(&groups));
         assert!(
             counted >= above && above > 0,

@@ -4,10 +4,10 @@ use crate::counter::handle::Handle;
 use crate::counter::links::pin_below;
 use crate::counter::object::Counter;
 use crate::hierarchy::{events, limits};
-use crate::pressure::victims::{self, Choice, Excluded, Want};
+use crate::pressure::victims::{self, ExcludedVictims, VictimChoice, VictimRequest};
 use crate::pressure::{line, throttle};
 use crate::reclaim::repeat::{self, deadline, may_call_out};
-use crate::reclaim::round::Request;
+use crate::reclaim::round::ReclaimRequest;
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::state::reclaimer::ReclaimCause;
@@ -17,7 +17,7 @@ use crate::units::Limit;
 /// The max of `group` was set, and percentages below have followed. Returns the bytes that stay
 /// above its max.
 pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
-    let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
+    let mut request = ReclaimRequest::new(ReclaimCause::Lowered, deadline(group));
     // A percentage is of the max above, so those below have fallen with it. They come first: what
     // they give back is no longer above the max of the group itself.
     if limits::any_percent(group.tree()) {
@@ -53,7 +53,7 @@ pub(crate) fn end_vain_waits(group: &Counter) {
 
 /// The limits of `group` and of all groups below act again after they were only observed.
 pub(crate) fn shrink_all(group: &Counter) {
-    let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
+    let mut request = ReclaimRequest::new(ReclaimCause::Lowered, deadline(group));
     let groups = pin_below(group);
     groups.iter().for_each(|group| line::end_vain_waits(group));
     // From below, as in `shrink_to_max`.
@@ -64,7 +64,7 @@ pub(crate) fn shrink_all(group: &Counter) {
 
 /// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed
 /// asks no group. Returns what may still come.
-fn reclaim_excess(group: &Counter, request: &mut Request<'_>) -> u64 {
+fn reclaim_excess(group: &Counter, request: &mut ReclaimRequest<'_>) -> u64 {
     if group.is_observed() {
         0
     } else {
@@ -80,9 +80,9 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
         return group.forced();
     }
     events::count(group, Event::Oom);
-    let mut excluded = Excluded::default();
+    let mut excluded = ExcludedVictims::default();
     while goes_on() {
-        let want = Want {
+        let want = VictimRequest {
             asker: None,
             importance: u8::MAX,
             bytes: group.forced(),
@@ -90,9 +90,9 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
             may_come,
         };
         let victim = match victims::choose(group, &want, &mut excluded) {
-            Choice::NoCandidate | Choice::Asker | Choice::Room => break,
-            Choice::Awaited(victim) => victim,
-            Choice::Victim(mut chosen) => {
+            VictimChoice::NoCandidate | VictimChoice::Asker | VictimChoice::Room => break,
+            VictimChoice::Awaited(victim) => victim,
+            VictimChoice::Victim(mut chosen) => {
                 // The choice has run foreign code, or waited.
                 if !goes_on() {
                     chosen.spare();

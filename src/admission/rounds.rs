@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::admission::attempt::{
-    Attempt, AttemptTerms, ChargeFailure, Efforts, Pending, Progress, fits_ever,
+    Attempt, AttemptTerms, ChargeFailure, EffortsSoFar, PendingMemory, Progress, fits_ever,
 };
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -12,7 +12,7 @@ use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, spare};
-use crate::reclaim::round::{Request, earlier, owed};
+use crate::reclaim::round::{ReclaimRequest, earlier, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -28,7 +28,7 @@ const MUCH: usize = 16;
 pub(super) fn reclaim_for<'a>(
     attempt: &impl Attempt<'a>,
     mut refusal: LevelRefusal<'a>,
-    efforts: &mut Efforts,
+    efforts: &mut EffortsSoFar,
 ) -> Progress<'a> {
     let &AttemptTerms {
         group,
@@ -37,7 +37,7 @@ pub(super) fn reclaim_for<'a>(
         end,
         ..
     } = attempt.terms();
-    let mut request: Option<Request<'_>> = None;
+    let mut request: Option<ReclaimRequest<'_>> = None;
     let mut rounds = 0;
     let mut want = 0;
     efforts.may_come = 0;
@@ -49,13 +49,13 @@ pub(super) fn reclaim_for<'a>(
             efforts.may_come = 0;
             break;
         }
-        if request.as_ref().is_some_and(Request::is_over) {
+        if request.as_ref().is_some_and(ReclaimRequest::is_over) {
             break;
         }
         let mut since = None;
         let new = || {
             let begun = *since.insert(clock::now());
-            Request::new(ReclaimCause::Full, deadline_from(level, begun))
+            ReclaimRequest::new(ReclaimCause::Full, deadline_from(level, begun))
                 .until(end)
                 .waits(may_block)
                 .ends_with(group, victims::ends(group))
@@ -109,11 +109,11 @@ fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
 /// and the attempt does not wait for them.
 fn one_round(
     terms: &AttemptTerms,
-    request: &mut Request,
+    request: &mut ReclaimRequest,
     level: &Counter,
     want: u64,
     refusal: &LevelRefusal<'_>,
-) -> ControlFlow<(Option<Pending>, u64), usize> {
+) -> ControlFlow<(Option<PendingMemory>, u64), usize> {
     let Some(round) = round::run(level, want, request) else {
         return ControlFlow::Break((None, 0));
     };
@@ -126,7 +126,7 @@ fn one_round(
     }
     // Another thread runs a round here, and this attempt waits for none.
     if round.unwaited {
-        return ControlFlow::Break((Some(Pending::Round), u64::MAX));
+        return ControlFlow::Break((Some(PendingMemory::Round), u64::MAX));
     }
     let promised = owed(&round.owing);
     // Nothing came, and nobody has promised any, or promises were waited for in vain once before.
@@ -134,7 +134,7 @@ fn one_round(
         return ControlFlow::Break((None, promised));
     }
     if !terms.may_block {
-        return ControlFlow::Break((Some(Pending::Memory), promised));
+        return ControlFlow::Break((Some(PendingMemory::Memory), promised));
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The
     // thread does not spin, because the reclaimer that has promised needs the processor.

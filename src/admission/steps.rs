@@ -4,7 +4,7 @@
 use std::ptr;
 
 use crate::admission::attempt::{
-    Attempt, AttemptTerms, ChargeFailure, ChargeResult, Efforts, Progress, RefusalKind,
+    Attempt, AttemptTerms, ChargeFailure, ChargeResult, EffortsSoFar, Progress, RefusalKind,
 };
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::WaitFor;
@@ -103,36 +103,43 @@ fn name_what_is_in_the_way<'a>(
     })
 }
 
+/// What the first poll of a future has come to. Its charge may be made by then, so an end is no
+/// error, which a `?` would hand on together with the charge.
+pub(crate) enum FirstPoll<'a> {
+    InLine(InLine),
+    Ended(ChargeResult<'a>),
+}
+
 /// The first poll of a future that misses. It drains as a charge does, and waits for no other
 /// thread; reclaimers and victims are left to a thread of the tree, and the charge waits in line
-/// meanwhile. `Err`: the charge has ended.
+/// meanwhile.
 pub(crate) fn begin<'a>(
     group: &'a Counter,
     bytes: u64,
     missed: Consume,
     time: LineTime,
     holder: PlaceHolder,
-) -> Result<InLine, ChargeResult<'a>> {
+) -> FirstPoll<'a> {
     let refusal = match try_once(group, bytes, missed) {
         Err(ChargeFailure::Refused { refusal, .. }) => refusal,
-        ended => return Err(ended),
+        ended => return FirstPoll::Ended(ended),
     };
     let level = refusal.level;
     events::count(level, Event::Max);
     if !may_wait(group, bytes, &refusal) {
         let refused = Err(ChargeFailure::refused(refusal));
-        return Err(name_what_is_in_the_way(group, bytes, refused));
+        return FirstPoll::Ended(name_what_is_in_the_way(group, bytes, refused));
     }
     let chooses = victims::chooses(level);
     // A group that is to give its memory back gets no more.
     if chooses && victims::is_cancelled(group) {
-        return Err(Err(ChargeFailure::Cancelled));
+        return FirstPoll::Ended(Err(ChargeFailure::Cancelled));
     }
     // The thread that chooses a victim counts the event.
     let ticket = line::enqueue(group, bytes, level, holder, None);
     let in_line = InLine::begin(ticket, level, chooses, time);
     in_line.has_room_made();
-    Ok(in_line)
+    FirstPoll::InLine(in_line)
 }
 
 /// The first try, with which most charges end.
@@ -181,7 +188,7 @@ pub(super) fn reclaim_and_retry<'a>(
     attempt: &impl Attempt<'a>,
     refusal: LevelRefusal<'a>,
 ) -> ChargeResult<'a> {
-    let mut efforts = Efforts::default();
+    let mut efforts = EffortsSoFar::default();
     match make_room(attempt, refusal, &mut efforts) {
         Progress::Break(ended) => ended,
         Progress::Continue(refusal) => {
@@ -198,7 +205,7 @@ pub(super) fn reclaim_and_retry<'a>(
 fn make_room<'a>(
     attempt: &impl Attempt<'a>,
     mut refusal: LevelRefusal<'a>,
-    efforts: &mut Efforts,
+    efforts: &mut EffortsSoFar,
 ) -> Progress<'a> {
     // A level that has room again may let the charge up to another one that has none. Levels that
     // refuse in turn could go on for ever where others charge, too.

@@ -9,18 +9,18 @@ use crate::admission::steps::reclaim_and_retry;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::transfer::{self, Taken};
+use crate::counter::transfer::{self, TakenBytes};
 use crate::sync::{is_over, pause};
 
 /// A charge of the levels from the new group up to the common ancestor, which has the bytes already.
-struct Below<'a> {
+struct TransferBelow<'a> {
     terms: AttemptTerms<'a>,
     from: &'a Counter,
     common: &'a Counter,
-    taken: Cell<Taken>,
+    taken: Cell<TakenBytes>,
 }
 
-impl<'a> Below<'a> {
+impl<'a> TransferBelow<'a> {
     fn charge_below(&self) -> Result<u64, LevelRefusal<'a>> {
         let taken =
             transfer::transfer_in(self.terms.group, self.terms.bytes, self.from, self.common)?;
@@ -29,7 +29,7 @@ impl<'a> Below<'a> {
     }
 }
 
-impl<'a> Attempt<'a> for Below<'a> {
+impl<'a> Attempt<'a> for TransferBelow<'a> {
     fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }
@@ -76,7 +76,7 @@ pub(crate) fn move_charge<'a>(
         return Err(ChargeFailure::Offline);
     }
     if bytes > 0 {
-        let attempt = Below {
+        let attempt = TransferBelow {
             terms: AttemptTerms::new(to, bytes, true),
             from,
             common,

@@ -16,7 +16,7 @@ use crate::pressure::stalls::Stall;
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::pressure::{started, victims};
 use crate::reclaim::repeat::{ASK_AGAIN_MAX, ask_again_after, deadline, may_call_out};
-use crate::reclaim::round::{Request, earlier};
+use crate::reclaim::round::{ReclaimRequest, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::{Decision, PlaceHolder};
@@ -187,7 +187,7 @@ impl InLine {
         if !registrations::any_below(level) || !fits_ever(group, self.ticket.bytes) {
             return;
         }
-        let mut request = Request::new(ReclaimCause::Full, deadline(level))
+        let mut request = ReclaimRequest::new(ReclaimCause::Full, deadline(level))
             .until(self.time.reclaim_end())
             .waits(waits)
             .ends_with(group, victims::ends(group));

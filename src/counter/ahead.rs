@@ -36,11 +36,11 @@ pub(crate) const LOOKS: u32 = 4_096;
 /// A level of the counter's path has refused lately. In most trees none has, which one load tells.
 #[inline(always)]
 pub(crate) fn is_due(counter: &Counter) -> bool {
-    counter.tree().refusing.load(Ordering::Relaxed) > 0 && is_path_marked(counter)
+    counter.tree().refusing.load(Ordering::Relaxed) > 0 && has_refused_on_path(counter)
 }
 
 #[inline(always)]
-fn is_path_marked(counter: &Counter) -> bool {
+fn has_refused_on_path(counter: &Counter) -> bool {
     let mut level = counter;
     loop {
         if level.limits.refuses.load(Ordering::Relaxed) {
@@ -68,7 +68,7 @@ pub(crate) fn refusal_slow<'a>(
     }
     for level in counter.path_below(top) {
         if let Some(refusal) = level.refusal_if_full(n) {
-            mark(level);
+            note_refusal(level);
             return Some(refusal.limited());
         }
         if level.limits.watched.is_for(WAITING) {
@@ -82,7 +82,7 @@ pub(crate) fn refusal_slow<'a>(
 }
 
 /// Marks a level that has refused. Its usage line is this thread's: the refusal has exchanged it.
-pub(crate) fn mark(level: &Counter) {
+pub(crate) fn note_refusal(level: &Counter) {
     // Two threads may count as one: the number is a hint as well. Words that are right already are
     // not written, so that threads that are refused send each other no line for them.
     if level.usage.looks_left.load(Ordering::Relaxed) != LOOKS {
@@ -104,7 +104,7 @@ fn found_room(level: &Counter) {
         .looks_left
         .store(left.saturating_sub(1), Ordering::Relaxed);
     if left <= 1 {
-        level.tree().take_refusal_mark(&level.limits.refuses);
+        level.tree().clear_refuses(&level.limits.refuses);
     }
 }
 

@@ -14,7 +14,8 @@ const VICTIM: u32 = 32;
 impl Alerts {
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        // Relaxed (E44): a thread that has set or found a mark is ordered by that.
+        // Relaxed (E44): a thread that has set or found a mark is ordered by that; pairs with the
+        // count in `exceeded_mark::correct`.
         self.0.load(Ordering::Relaxed) != 0
     }
 
@@ -34,18 +35,19 @@ impl Alerts {
             .fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
     }
 
-    pub(super) fn count_mark(&self) {
-        // Relaxed (E44): before the mark, which is set with release.
+    pub(super) fn count_exceeded(&self) {
+        // Relaxed (E44): before the mark, which is set with release; pairs with
+        // `exceeded_mark::is_marked`, which an `any` follows.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn uncount_mark(&self) {
-        // Relaxed (E44): after the mark.
+    pub(super) fn uncount_exceeded(&self) {
+        // Relaxed (E44): after the mark. As in `count_exceeded`.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number of marks.
-    pub(crate) fn marks(&self) -> u64 {
+    pub(crate) fn exceeded(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & ((1 << VICTIM) - 1)
     }
 }

@@ -9,7 +9,7 @@
 use crate::counter::charge::MissedCharge;
 use crate::counter::credit::online_or_above;
 use crate::counter::level::ChargeMode;
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::slow_path::defer_releases;
 use crate::counter::thread_stock::take_back;
 use crate::counter::watch::DEFERRED;
@@ -94,7 +94,7 @@ pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume
 /// them to its nearest live ancestor. Returns the owner's word; `None` where no word can name a
 /// counter of the path, and nothing was charged.
 #[inline(always)]
-pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
+pub(crate) fn charge(header: HeaderRef, n: u64) -> Option<u32> {
     match header.header().consume_allocated(n, false) {
         Consume::Hit => Some(header.word()),
         missed => charge_slow(header, n, missed),
@@ -104,7 +104,7 @@ pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
 /// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can
 /// name a group of the path, the bytes count as unowned, and the word is 0.
 #[inline(always)]
-pub(crate) fn charge_current(header: KeptHeader, n: u64) -> u32 {
+pub(crate) fn charge_current(header: HeaderRef, n: u64) -> u32 {
     let missed = if slow_path::is_running() {
         Consume::Miss
     } else {
@@ -166,9 +166,9 @@ fn uncharge_unowned(n: u64) {
 /// As for [`grow`].
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) unsafe fn header_of(word: u32) -> Option<KeptHeader> {
+pub(crate) unsafe fn header_of(word: u32) -> Option<HeaderRef> {
     // SAFETY: says the caller.
-    (word != 0).then(|| unsafe { KeptHeader::new(owner::header(word)) })
+    (word != 0).then(|| unsafe { HeaderRef::new(owner::header(word)) })
 }
 
 /// No thread has charged the counter through its stock yet.
@@ -182,7 +182,7 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 
 #[cold]
 #[inline(never)]
-pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -> u32 {
+pub(super) fn charge_current_slow(header: HeaderRef, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() {
         None
     } else {
@@ -196,7 +196,7 @@ pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -
 
 #[cold]
 #[inline(never)]
-fn charge_slow(header: KeptHeader, n: u64, missed: Consume) -> Option<u32> {
+fn charge_slow(header: HeaderRef, n: u64, missed: Consume) -> Option<u32> {
     let charged = header.counter();
     let mut path = online_or_above(charged).path_to_root();
     let counter = path
@@ -218,14 +218,14 @@ fn charge_slow(header: KeptHeader, n: u64, missed: Consume) -> Option<u32> {
 
 #[cold]
 #[inline(never)]
-pub(super) fn uncharge_slow(header: KeptHeader, n: u64, missed: Put) {
+pub(super) fn uncharge_slow(header: HeaderRef, n: u64, missed: Put) {
     uncharge_allocated(header, n, missed, &AllocatorPath::enter());
 }
 
 /// This thread has not counted owned bytes of the counter yet.
 #[cold]
 #[inline(never)]
-fn uncharge_uncounted_slow(header: KeptHeader, n: u64) {
+fn uncharge_uncounted_slow(header: HeaderRef, n: u64) {
     let path = AllocatorPath::enter();
     match owned_cell(header.counter(), &path) {
         Some(cell) => cell.take(n),
@@ -234,7 +234,7 @@ fn uncharge_uncounted_slow(header: KeptHeader, n: u64) {
     uncharge_allocated(header, n, header.put(n), &path);
 }
 
-fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorPath) {
+fn uncharge_allocated(header: HeaderRef, n: u64, missed: Put, path: &AllocatorPath) {
     match missed {
         Put::Full if n > 0 => header
             .counter()
@@ -279,7 +279,7 @@ impl Drop for AllocatorPath {
 #[allow(unsafe_code)]
 pub(crate) fn uncharge_owned(counter: &Counter, n: u64) {
     // SAFETY: the units keep the counter until they are back.
-    uncharge_uncounted_slow(unsafe { KeptHeader::new(counter.header) }, n);
+    uncharge_uncounted_slow(unsafe { HeaderRef::new(counter.header) }, n);
 }
 
 #[cold]

@@ -7,13 +7,13 @@
 
 use std::ptr;
 
-use crate::counter::drain::Stuck;
+use crate::counter::drain::StuckClose;
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
-use crate::counter::stocks::{self, Scope};
+use crate::counter::stocks::{self, CloseScope};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::{DEFERRED_ABOVE, DEFERRED_UNDERFLOW, OBSERVED};
 use crate::counter::{central, look, width};
@@ -123,7 +123,7 @@ fn drain_and_retry<'a>(
         };
         let level = refusal.level;
         level.limits.tight.store(true, Ordering::Relaxed);
-        let closed = tree.close(&mut stocks, level, Scope::Subtree);
+        let closed = tree.close(&mut stocks, level, CloseScope::Subtree);
         let retried = walk::walk(counter, n, ChargeMode::Admit, top);
         let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
         if !is_full {
@@ -227,7 +227,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
         // be what makes the new max fail.
         if near || (usage > max && !closed) {
             level.limits.tight.store(true, Ordering::Relaxed);
-            let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
+            let stuck =
+                tree.close(&mut stocks, level, CloseScope::Subtree) == Err(StuckClose::Transit);
             // Unlike a charge, this may wait until a thread that was preempted in transit runs
             // again.
             near = false;
@@ -272,7 +273,7 @@ fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
     level.impose_max(max);
     if lowers && (is_near(level, max) || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
-        let _ = tree.close(stocks, level, Scope::Subtree);
+        let _ = tree.close(stocks, level, CloseScope::Subtree);
     }
     max_has_moved(stocks, level, lowers);
     level.usage().saturating_sub(max)
@@ -287,7 +288,8 @@ fn is_near(level: &Counter, max: u64) -> bool {
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
     // A walk may have passed this level under the old max without a second read. It shows more than
-    // the new one until it is undone. Walks are in transit (E5).
+    // the new one until it is undone. Walks are in transit (E5). Pairs with
+    // `Counter::begin_transit`.
     // Mutation: e5-a-lowered-max-waits-for-no-walk
     if is_lower {
         let _ = tree.wait_transits();
@@ -295,7 +297,7 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     // The budget of a root may follow from its max. The stocks below open again, as far as they
     // may.
     if level.parent().is_none() && level.bound() > stocks::budget(level) {
-        let _ = tree.close(stocks, level, Scope::Subtree);
+        let _ = tree.close(stocks, level, CloseScope::Subtree);
     }
     tree.reopen(stocks, level);
     // A charge that waits here may fit now, or never again.
@@ -351,7 +353,7 @@ pub(crate) fn adapt(counter: &Counter, stock: StockFinding, _: &Outermost) {
         StockFinding::Served { .. } | StockFinding::PassedBy { .. } | StockFinding::LacksRoom => {
             if let Some(mut stocks) = tree.try_lock() {
                 // What it cannot take out, the next close finds.
-                let _ = tree.close(&mut stocks, counter, Scope::Own);
+                let _ = tree.close(&mut stocks, counter, CloseScope::Own);
             }
         }
     }
@@ -373,7 +375,7 @@ fn widen_slow(counter: &Counter, n: u64) {
         // Another thread may have done that, or have taken the room.
         && is_wider()
         // A thread in transit may still go by the old capacity, and have reserved its bound for that.
-        && tree.close(&mut stocks, counter, Scope::Own).is_ok()
+        && tree.close(&mut stocks, counter, CloseScope::Own).is_ok()
     {
         let width = width::for_charge(counter, n);
         tree.open(&mut stocks, counter, width);
@@ -385,7 +387,7 @@ fn widen_slow(counter: &Counter, n: u64) {
 #[cold]
 pub(crate) fn close_poisoned(counter: &Counter, thread: &Outermost) {
     let tree = counter.tree();
-    let _ = tree.close(&mut tree.lock(thread), counter, Scope::Own);
+    let _ = tree.close(&mut tree.lock(thread), counter, CloseScope::Own);
 }
 
 /// Looks at a counter in the place of an allocator, and at the levels above. The caller has a

@@ -18,6 +18,7 @@ pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
     if counter.tree().config.audit {
         match block.and_then(|block| block.audit.get_or_make(counter.index, Tally::default)) {
             Some(cell) => cell.add(n),
+            // Without a block, or without memory for its page: the audit is exact all the same.
             None => _ = counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed),
         }
     }

@@ -8,10 +8,18 @@
 use crate::counter::allocator::{
     charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow,
 };
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
+
+/// What the first part of a step has come to. An unfinished step is no error: it may have counted the
+/// bytes, or lowered the slot, and an error is what a `?` hands on and a caller may drop.
+#[must_use = "an unfinished step has to be finished"]
+pub(crate) enum CachedStep<T> {
+    Done(T),
+    Unfinished(SlowWork),
+}
 
 /// What a first part has left to the slow path.
 #[derive(Debug)]
@@ -26,45 +34,53 @@ pub(crate) enum SlowWork {
     TakeBack,
 }
 
-impl SlowWork {
+impl<T> CachedStep<T> {
+    const NOT_BEGUN: CachedStep<T> = CachedStep::Unfinished(SlowWork::All);
+
     #[inline(always)]
-    fn of_consume(consumed: Consume) -> Result<(), SlowWork> {
+    fn of_consume(consumed: Consume, hit: T) -> CachedStep<T> {
         match consumed {
-            Consume::Hit => Ok(()),
-            Consume::Miss => Err(SlowWork::All),
-            Consume::Undone => Err(SlowWork::Undo),
+            Consume::Hit => CachedStep::Done(hit),
+            Consume::Miss => CachedStep::NOT_BEGUN,
+            Consume::Undone => CachedStep::Unfinished(SlowWork::Undo),
         }
     }
 }
 
 /// The first part of [`charge_current`](super::allocator::charge_current), for the group that
-/// `current` points to.
+/// `current` points to. Returns the owner's word.
 #[inline(always)]
-pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, SlowWork> {
+pub(crate) fn charge(current: *const Header, n: u64) -> CachedStep<u32> {
     with_local(|local| {
-        let cached = local.slot_cache.group(current).ok_or(SlowWork::All)?;
+        let Some(cached) = local.slot_cache.group(current) else {
+            return CachedStep::NOT_BEGUN;
+        };
+        // Inside a slow path the bytes are unowned, and a closed stock may hold credit that is not to
+        // be spent: the whole step tells these cases apart.
         if local.is_in_slow_path() || !cached.header.may_hit(n) {
-            return Err(SlowWork::All);
+            return CachedStep::NOT_BEGUN;
         }
         let word = local.slot_cache.word();
-        SlowWork::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
+        CachedStep::of_consume(consume_and_count(cached.slot, cached.counted, n), word)
     })
 }
 
 /// The second part, after [`SlowWork::Undo`].
-pub(crate) fn undo_charge(header: KeptHeader, n: u64) -> u32 {
+pub(crate) fn undo_charge(header: HeaderRef, n: u64) -> u32 {
     charge_current_slow(header, n, Consume::Undone)
 }
 
 /// The first part of [`grow`](super::allocator::grow).
 #[inline(always)]
-pub(crate) fn grow(word: u32, n: u64) -> Result<(), SlowWork> {
+pub(crate) fn grow(word: u32, n: u64) -> CachedStep<()> {
     with_local(|local| {
-        let cached = local.slot_cache.owner(word).ok_or(SlowWork::All)?;
+        let Some(cached) = local.slot_cache.owner(word) else {
+            return CachedStep::NOT_BEGUN;
+        };
         if !cached.header.may_hit(n) {
-            return Err(SlowWork::All);
+            return CachedStep::NOT_BEGUN;
         }
-        SlowWork::of_consume(consume_and_count(cached.slot, cached.counted, n))
+        CachedStep::of_consume(consume_and_count(cached.slot, cached.counted, n), ())
     })
 }
 
@@ -83,14 +99,18 @@ pub(crate) unsafe fn undo_grow(word: u32, n: u64) {
 
 /// The first part of [`uncharge`](super::allocator::uncharge).
 #[inline(always)]
-pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), SlowWork> {
+pub(crate) fn uncharge(word: u32, n: u64) -> CachedStep<()> {
     with_local(|local| {
-        let cached = local.slot_cache.owner(word).ok_or(SlowWork::All)?;
+        let Some(cached) = local.slot_cache.owner(word) else {
+            return CachedStep::NOT_BEGUN;
+        };
+        // Counted first: once the bytes are back the group may be gone. So a put that misses leaves
+        // less to do than the whole step, which would count them again.
         cached.counted.take(n);
         match cached.slot.put(n, &cached.header.capacity, false) {
-            Put::Kept => Ok(()),
-            Put::Full => Err(SlowWork::GiveBack),
-            Put::Closed => Err(SlowWork::TakeBack),
+            Put::Kept => CachedStep::Done(()),
+            Put::Full => CachedStep::Unfinished(SlowWork::GiveBack),
+            Put::Closed => CachedStep::Unfinished(SlowWork::TakeBack),
         }
     })
 }

@@ -9,6 +9,20 @@
 //! take all credit out is one exchange, too, without a barrier. It opens, counts and closes under
 //! the tree's lock, as the other stocks do: `drain.md`.
 //!
+//! A group that covers (`cover`) has a shared word of prepaid bytes, too, and the two are not one:
+//!
+//! | | central stock | spare of a group that covers |
+//! |---|---|---|
+//! | whose bytes | nobody's: a refusal has them taken back | the caller's who has reserved them: no drain may take them |
+//! | values | 0 to a bound that is reserved from the root's budget | any, below zero where allocated bytes are unpaid |
+//! | where | at the charged counter alone | at each covering level of the path, which moves its own usage by it |
+//! | end | closed in one exchange, since credit and room are in one word | none |
+//!
+//! A word for both would need a sign and 63 bits for the one, and the room beside the credit for the
+//! other, so an exchange of 16 bytes, or two words and with them a barrier at each closing. All that the
+//! two would share is a loop around one exchange. What makes up either file (visits, budget and
+//! openings here; levels, underflow and order against usage there) has no counterpart in the other.
+//!
 //! Edges: E4 (forced charge/opening), E10 (open count), E35 (opening/offline), E36
 //! (closing/offline), E43 (usage/mark), E53 (put and take/close).
 
@@ -72,14 +86,15 @@ fn has_to_walk(counter: &Counter) -> bool {
 /// or asks for reclaim.
 #[inline]
 pub(crate) fn is_to_walk(counter: &Counter) -> bool {
-    // E43: a charge above a limit has counted and set its mark when it returns.
+    // E43: a charge above a limit has counted and set its mark when it returns. Pairs with
+    // `exceeded_mark::correct`.
     let is_above =
         |level: &Counter| exceeded_mark::is_marked(level) && exceeded_mark::is_exceeded(level);
     // A group that covers takes no credit for charges. In any other, one load answers while no
     // group of the tree is above a limit. Where one is, the levels of the path are compared with
     // their limits: a mark stays for a while after usage has fallen.
     counter.cover().is_some()
-        || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+        || (counter.tree().alerts.exceeded() > 0 && counter.path_to_root().any(is_above))
 }
 
 #[cold]
@@ -162,12 +177,13 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the
     // list.
     stocks.central.push(unsafe { CounterRef::new(counter) });
-    // SeqCst (E35): counted, then a look whether the group is barred.
+    // SeqCst (E35): counted, then a look whether the group is barred; pairs with `ChildCount::bar`
+    // in `offline`.
     counter
         .central_opened
         .swap(stocks.central.len() as u32, Ordering::SeqCst);
     for level in counter.path_to_root() {
-        // E10: counted before the first put.
+        // E10: counted before the first put. Pairs with the read of `open` in `Counter::take`.
         // Mutation: e10-a-central-stock-is-not-counted
         level.limits.open.add_one();
     }
@@ -192,7 +208,8 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
 fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
-        // E10: uncounted after the credit is back.
+        // E10: uncounted after the credit is back. Pairs with the read of `open` in
+        // `Counter::take`.
         level.limits.open.remove_one();
     }
     stocks::unreserve(counter, most);
@@ -314,7 +331,7 @@ pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
 }
 
 /// Close one stock and uncharge its credit. Returns the units.
-pub(crate) fn release(counter: &Counter) -> u64 {
+pub(crate) fn release_credit(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;
     }

@@ -108,7 +108,8 @@ impl CentralWord {
         };
         let to = |word| to(Units::of(word), n).map(Units::word);
         // AcqRel (E53): what a thread charged, or took out, comes before another one takes it.
-        // Acquire (E10): a thread that finds the stock open finds it counted.
+        // Acquire (E10): a thread that finds the stock open finds it counted; pairs with the count
+        // in `central::open`.
         // Mutation: e53-credit-is-taken-in-two-steps
         let changed = self
             .0

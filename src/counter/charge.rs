@@ -214,7 +214,8 @@ impl Counter {
         mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
-        // In transit (E5): a thread that lowers max waits for this walk.
+        // In transit (E5): a thread that lowers max waits for this walk; pairs with
+        // `Tree::wait_transits`.
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, mode, None, path);
         drop(transit);
@@ -390,9 +391,9 @@ impl Counter {
         // Mutation: e5-capacity-read-before-transit
         let (_transit, is_first) = self.begin_transit(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
-        // this thread.
+        // this thread. Pairs with `Tree::close_all`, and with `retire::close_for_good`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        live_peak::settle_noted(self, block);
+        live_peak::record_most_if_noted(self, block);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that
         // reclaim lacks.
         let batch = if capacity > 0 && context::in_reclaim() {

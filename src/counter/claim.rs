@@ -77,6 +77,6 @@ fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
 }
 
 fn usage_is_zero(counter: &Object) -> bool {
-    // SeqCst (E15): after the state word.
+    // SeqCst (E15): after the state word; pairs with the subtraction in `Counter::subtract_usage`.
     counter.usage.units.load(Ordering::SeqCst) == 0
 }

@@ -1,6 +1,8 @@
 //! Bytes that come and go in groups that cover: usage is the larger of what is reserved and what is
 //! allocated. `cover.md` is the protocol. What an allocator calls takes no lock and runs no foreign
 //! code, as the rest of `allocator`.
+//!
+//! `central` has a shared word of prepaid bytes, too; its head says why the two are not one.
 
 use std::ptr;
 
@@ -113,7 +115,7 @@ pub(crate) fn come<'a, E>(
             covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
         }
         // E25: a thread that serves a line may have read usage with these bytes and spare without
-        // them.
+        // them. Pairs with `Cover::spare`, which that thread reads.
         // Mutation: e25-allocated-bytes-become-unpaid-and-serve-none
         Side::Allocated if is_charged => serve_waiters(counter),
         Side::Allocated => {}

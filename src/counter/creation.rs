@@ -9,13 +9,13 @@ use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object, SHARE_OF_MAX};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare_word::Cover;
-use crate::counter::stocks::Scope;
+use crate::counter::stocks::CloseScope;
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
 
 /// What an incarnation begins with.
-pub(crate) struct Init {
+pub(crate) struct CounterInit {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<CounterRef>,
     pub(crate) batch: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Init {
     pub(crate) covers: bool,
 }
 
-impl Init {
+impl CounterInit {
     pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
         let &CounterConfig {
             batch, max, budget, ..
         } = config;
-        Init {
+        CounterInit {
             tree: OfTree::root(tree),
             parent: None,
             batch,
@@ -47,7 +47,7 @@ impl Init {
         let kept = unsafe { CounterRef::new(parent) };
         // A group that is created below one that covers does so, too.
         let covers = parent.cover().is_some();
-        Init {
+        CounterInit {
             tree,
             parent: Some(kept),
             batch: parent.batch(),
@@ -61,16 +61,16 @@ impl Init {
 /// The root of a new tree of bare counters.
 pub(crate) fn bare_root(config: &CounterConfig) -> Handle {
     let tree = Tree::new(config.clone(), make::counter_cache(), None);
-    join(&tree, Init::root(&tree, config))
+    join(&tree, CounterInit::root(&tree, config))
 }
 
 /// A new counter below `parent`, with the batch of `parent`.
 pub(crate) fn child(parent: &Counter) -> Handle {
-    join(parent.tree(), Init::below(parent))
+    join(parent.tree(), CounterInit::below(parent))
 }
 
 /// Makes a bare counter and links it without a name: nobody looks it up.
-fn join(tree: &Tree, init: Init) -> Handle {
+fn join(tree: &Tree, init: CounterInit) -> Handle {
     let counter = make::take(tree).unwrap_or_else(|refused| refused.abort());
     start(tree, counter, init);
     let counter = Handle::adopt(counter);
@@ -83,7 +83,7 @@ fn join(tree: &Tree, init: Init) -> Handle {
 }
 
 /// Begins an incarnation. Only the caller sees the counter yet.
-pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
+pub(crate) fn start(tree: &Tree, counter: &Object, init: CounterInit) {
     let fenced = tree.barrier.fenced;
     let incarnation = Incarnation {
         id: CounterId(next_id()),
@@ -118,7 +118,7 @@ pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
         let may_have_credit =
             |counter: &&Counter| counter.touched() > 0 || counter.is_open_central();
         for counter in parent.group().filter(may_have_credit) {
-            let _ = tree.close(&mut stocks, counter, Scope::Own);
+            let _ = tree.close(&mut stocks, counter, CloseScope::Own);
             tree.open_at_start(&mut stocks, counter);
         }
     }

@@ -18,17 +18,20 @@ pub(crate) fn stocked(top: &Counter) -> u64 {
 /// stock is open below there is neither: then the call takes no lock.
 pub(crate) fn count(top: &Counter) -> (u64, usize) {
     let path = SlowPath::enter();
+    // The lock would keep a drain waiting for a figure that is nothing, as it is near a limit.
     if !top.may_have_credit_below() {
         return (0, 0);
     }
     let tree = top.tree();
     let stocks = tree.lock(&path);
     let snapshot;
-    let (mut sum, mut counters) = (Sum::new(top), 0);
+    let (mut sum, mut counters) = (CreditSum::new(top), 0);
     let mut add = |counter| {
         sum.add(counter, credit_at(tree, counter));
         counters += 1;
     };
+    // Either way finds the same stocks. Of a small subtree in a large tree the groups are fewer
+    // than the open stocks of the whole tree; of a large one it is the other way round.
     if stocks.are_few_below(top) {
         snapshot = tree.hierarchy.snapshot();
         let is_open = |counter: &&Counter| counter.is_open() || counter.is_open_central();
@@ -42,15 +45,15 @@ pub(crate) fn count(top: &Counter) -> (u64, usize) {
 }
 
 /// Adds up credit. That of groups that cover is in usage only as far as it is unpaid at their top.
-struct Sum<'a> {
+struct CreditSum<'a> {
     top: &'a Counter,
     credit: u64,
     covering: Vec<(&'a Counter, u64)>,
 }
 
-impl<'a> Sum<'a> {
+impl<'a> CreditSum<'a> {
     fn new(top: &'a Counter) -> Self {
-        Sum {
+        CreditSum {
             top,
             credit: 0,
             covering: Vec::new(),
@@ -58,6 +61,9 @@ impl<'a> Sum<'a> {
     }
 
     fn add(&mut self, counter: &'a Counter, credit: u64) {
+        // A group that covers has its credit in usage only as far as no reserved bytes pay for it,
+        // and that is known only for all of its credit together. So it is summed up for each
+        // topmost covering level first.
         match cover::top(counter).filter(|_| self.top.cover().is_none() && credit > 0) {
             None => self.credit += credit,
             Some(top) => match self
@@ -96,6 +102,8 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     for pending in &tree.lock(&path).pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
+            // What reserved bytes pay for is known only of all credit of the covering level together,
+            // and the caller has the rest of it: it compares the sum.
             let counted = if above.cover().is_some() {
                 credit
             } else {
@@ -135,7 +143,7 @@ fn stocked_local(counter: &Counter) -> u64 {
         .pending_close
         .iter()
         .filter(|pending| counts_here(pending));
-    let mut sum = Sum::new(counter);
+    let mut sum = CreditSum::new(counter);
     sum.add(counter, credit_at(tree, counter));
     pending.for_each(|pending| sum.add(pending, tree.credit(pending)));
     sum.total()
@@ -153,6 +161,8 @@ pub(crate) fn own(counter: &Counter) -> (u64, u64) {
 
 /// Credit of a counter's own stocks.
 pub(crate) fn credit_at(tree: &Tree, counter: &Counter) -> u64 {
+    // Most counters were never charged through a stock, and then no thread's block need be looked
+    // at.
     let is_touched = counter.touched() > 0;
     let of_threads = if is_touched { tree.credit(counter) } else { 0 };
     of_threads + counter.central().map_or(0, CentralWord::credit)
@@ -170,6 +180,8 @@ fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
 /// the counter, and with it its ancestors.
 pub(crate) fn online_or_above(counter: &Counter) -> &Counter {
     let mut level = counter;
+    // Not for good: a group may go offline right after this. Its charge then stays with it and
+    // shows at all levels above, as any other that was made just before.
     while level.first().state().is_offline()
         && let Some(above) = level.parent()
     {

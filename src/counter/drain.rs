@@ -10,7 +10,7 @@
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef, Object};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::stocks::{self, Scope};
+use crate::counter::stocks::{self, CloseScope};
 use crate::counter::{central, live_peak, width};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -24,21 +24,21 @@ const OPEN_PASSES: usize = 4;
 
 /// Why a close could not take all credit out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stuck {
+pub(crate) enum StuckClose {
     /// A thread stayed in transit for longer than the drainer waits.
     Transit,
     /// The heavy barrier failed.
     Barrier,
 }
 
-impl From<BarrierFailed> for Stuck {
+impl From<BarrierFailed> for StuckClose {
     fn from(_: BarrierFailed) -> Self {
-        Stuck::Barrier
+        StuckClose::Barrier
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum DrainPass {
     /// The stocks stay open.
     Open,
     /// Their capacity is 0, and the pass may leave no credit in them.
@@ -55,14 +55,18 @@ impl Tree {
     }
 
     /// A heavy barrier (E5), and a wait for every transit of this tree that this thread finds.
-    pub(crate) fn wait_transits(&self) -> Result<(), Stuck> {
+    pub(crate) fn wait_transits(&self) -> Result<(), StuckClose> {
         self.barrier.heavy()?;
         // Mutation: e6-closer-does-not-wait
         let over = self
             .registry
             .listed()
             .all(|block| block.transit.wait(self.number));
-        if over { Ok(()) } else { Err(Stuck::Transit) }
+        if over {
+            Ok(())
+        } else {
+            Err(StuckClose::Transit)
+        }
     }
 
     // === Opening and closing ===
@@ -85,7 +89,8 @@ impl Tree {
             width::set(counter, width, most);
             stocks.add_open(counter);
             for level in counter.path_to_root() {
-                // E10: counted before the first batch.
+                // E10: counted before the first batch. Pairs with the read of `open` in
+                // `Counter::take`.
                 // Mutation: e10-opening-is-not-counted
                 level.limits.open.add_one();
             }
@@ -107,7 +112,8 @@ impl Tree {
             }
             return;
         }
-        // Release (E10): after the count; a thread that finds the stock open finds it counted.
+        // Release (E10): after the count; a thread that finds the stock open finds it counted;
+        // pairs with the reads of capacity in `Counter::consume_or_walk`.
         counter
             .header
             .capacity
@@ -119,7 +125,7 @@ impl Tree {
     pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
-            // E10: uncounted after the drain.
+            // E10: uncounted after the drain. Pairs with the read of `open` in `Counter::take`.
             level.limits.open.remove_one();
         }
         let most = counter.touched() * 2 * counter.open_batch();
@@ -148,15 +154,15 @@ impl Tree {
         &self,
         stocks: &mut Stocks,
         top: &Counter,
-        scope: Scope,
-    ) -> Result<(), Stuck> {
+        scope: CloseScope,
+    ) -> Result<(), StuckClose> {
         // E36: before the stock of threads. Once neither is counted as open, a thread may release
-        // the counter.
+        // the counter. Pairs with the look in `create::release_object`.
         // Mutation: central-stock-is-left-open-by-a-close
         central::close_own(stocks, top);
         let closed = self.close_of_threads(stocks, top, scope);
         // Mutation: central-stock-is-left-open-by-a-close
-        if scope == Scope::Subtree {
+        if scope == CloseScope::Subtree {
             // After them: what is still counted as open below `top` is central.
             central::close_below(stocks, top);
         }
@@ -167,11 +173,11 @@ impl Tree {
         &self,
         stocks: &mut Stocks,
         top: &Counter,
-        scope: Scope,
-    ) -> Result<(), Stuck> {
+        scope: CloseScope,
+    ) -> Result<(), StuckClose> {
         let closing = stocks.open_in(&self.hierarchy, top, scope);
         // Stocks in the queue of pending closes may hold what a limit above them lacks.
-        if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
+        if closing.is_empty() && (scope == CloseScope::Own || stocks.pending_close.is_empty()) {
             stocks.scratch = closing;
             return Ok(());
         }
@@ -179,7 +185,7 @@ impl Tree {
     }
 
     /// Close these stocks, and those in the queue of pending closes.
-    fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), Stuck> {
+    fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), StuckClose> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
             return Ok(());
@@ -187,12 +193,12 @@ impl Tree {
         for stock in &closing {
             live_peak::before_close(stock);
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait
-            // for reads zero.
+            // for reads zero; pairs with the looks in `Slot::put` and `Counter::consume_or_walk`.
             // Mutation: e3-drain-before-switch
             stock.header.capacity.store(0, Ordering::SeqCst);
         }
         // Mutation: e10-uncounted-before-the-drain
-        let taken = self.take_out(stocks, &closing, Pass::Closing);
+        let taken = self.take_out(stocks, &closing, DrainPass::Closing);
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             // A stock that may hold credit stays counted as open: refusals beside it are not for
@@ -213,7 +219,7 @@ impl Tree {
     }
 
     /// Close all stocks that wait for a barrier, with one.
-    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
+    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), StuckClose> {
         if stocks.pending_close.is_empty() {
             Ok(())
         } else {
@@ -222,20 +228,25 @@ impl Tree {
     }
 
     /// Take the credit of all offline groups out of their stocks.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn close_offline_stocks(&self) {
         let path = SlowPath::enter();
         let _ = self.close_all_pending(&mut self.lock(&path));
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
-    fn take_out(&self, stocks: &mut Stocks, from: &[CounterRef], pass: Pass) -> Result<(), Stuck> {
+    fn take_out(
+        &self,
+        stocks: &mut Stocks,
+        from: &[CounterRef],
+        pass: DrainPass,
+    ) -> Result<(), StuckClose> {
         let mut result = Ok(());
         let _moving = self.moving.begin();
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {
             // Threads go on to fill open stocks, so such a drain need not find an end.
-            if pass == Pass::Open && turn == OPEN_PASSES {
+            if pass == DrainPass::Open && turn == OPEN_PASSES {
                 break;
             }
             stocks.claims.clear();
@@ -250,20 +261,20 @@ impl Tree {
             // must have seen capacity 0. A claim that was cut left credit to an owner that may be
             // undoing a consume. Only after another barrier does this thread see what the owner
             // puts back, or the owner see the cut.
-            let first_closing = pass == Pass::Closing && turn == 0;
+            let first_closing = pass == DrainPass::Closing && turn == 0;
             if stocks.claims.is_empty() && !first_closing && !cut {
                 break;
             }
             let seen = if first_closing {
                 self.wait_transits()
             } else {
-                self.barrier.heavy().map_err(Stuck::from)
+                self.barrier.heavy().map_err(StuckClose::from)
             };
             result = result.and(seen);
             // Without a barrier an owner may have consumed what is claimed, and not know yet: the
             // claims go back, and the credit stays where it is.
-            if seen == Err(Stuck::Barrier) {
-                self.release_claims(stocks);
+            if seen == Err(StuckClose::Barrier) {
+                self.undo_claims(stocks);
                 break;
             }
             // The next turn claims the slots for which there was no memory.
@@ -276,7 +287,7 @@ impl Tree {
         // After what it has given back: the first drain behind a burst of threads pays for it, and
         // none after that.
         self.sweep();
-        let closing = pass == Pass::Closing;
+        let closing = pass == DrainPass::Closing;
         let complete = result.is_ok();
         note_drain(Drained {
             stocks: from.len(),
@@ -300,9 +311,9 @@ impl Tree {
 
     /// Give claims back after a barrier that failed. The slots may be those of threads that have
     /// ended.
-    pub(crate) fn release_claims(&self, stocks: &mut Stocks) {
+    pub(crate) fn undo_claims(&self, stocks: &mut Stocks) {
         if !stocks.claims.is_empty() {
-            stocks.release_claims();
+            stocks.undo_claims();
             self.registry.list_all();
         }
     }
@@ -315,12 +326,12 @@ impl Tree {
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
         central::drain(&mut stocks, level);
-        let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
-        let _ = self.take_out(&mut stocks, &open, Pass::Open);
+        let mut open = stocks.open_in(&self.hierarchy, level, CloseScope::Subtree);
+        let _ = self.take_out(&mut stocks, &open, DrainPass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.
         for stock in &open {
             if stock.poisoned.load(Ordering::Relaxed) {
-                let _ = self.close(&mut stocks, stock, Scope::Own);
+                let _ = self.close(&mut stocks, stock, CloseScope::Own);
             }
         }
         open.clear();
@@ -337,7 +348,7 @@ impl Tree {
             return;
         }
         level.limits.tight.store(true, Ordering::Relaxed);
-        let _ = self.close(&mut stocks, level, Scope::Subtree);
+        let _ = self.close(&mut stocks, level, CloseScope::Subtree);
         self.reopen(&mut stocks, level);
     }
 
@@ -348,7 +359,7 @@ impl Tree {
         let path = SlowPath::enter();
         let mut stocks = self.lock(&path);
         // A stock that could not be closed keeps its batch: its bound was published for it.
-        let _ = self.close(&mut stocks, level, Scope::Subtree);
+        let _ = self.close(&mut stocks, level, CloseScope::Subtree);
         for counter in self.hierarchy.snapshot().subtree(level) {
             if !counter.is_open() {
                 counter.batch.store(batch, Ordering::Relaxed);
@@ -406,12 +417,12 @@ impl Stocks {
         cut
     }
 
-    /// See [`Tree::release_claims`].
+    /// See [`Tree::undo_claims`].
     #[allow(unsafe_code)]
-    fn release_claims(&mut self) {
+    fn undo_claims(&mut self) {
         for claim in self.claims.drain(..) {
             // SAFETY: as in `settle_claims`.
-            unsafe { &*claim.slot }.release_claim(claim.units);
+            unsafe { &*claim.slot }.undo_claim(claim.units);
         }
     }
 }

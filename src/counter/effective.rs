@@ -6,9 +6,9 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
+use crate::counter::thresholds;
 
 /// Figures of a level that the protection of its children follows from.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ pub(crate) struct ParentFigures {
 }
 
 /// A level at one moment.
-struct View<'a> {
+struct LevelView<'a> {
     level: &'a Counter,
     settings: [u64; 2],
     figures: ParentFigures,
@@ -28,14 +28,14 @@ struct View<'a> {
 /// Levels and figures that the protection of a counter against pressure from above follows from.
 /// The counter under pressure is protected by nothing and caps nothing: its children are protected
 /// as they are set.
-pub(crate) struct Views<'a> {
+pub(crate) struct PathView<'a> {
     /// The counter first, then the levels above it, up to the one under pressure, which is not
     /// among them.
-    levels: SmallVec<[View<'a>; 8]>,
+    levels: SmallVec<[LevelView<'a>; 8]>,
     recursive: bool,
 }
 
-impl Views<'_> {
+impl PathView<'_> {
     /// Protected part of the counter.
     ///
     /// A setting beyond usage claims nothing: what a group does not use protects its siblings.
@@ -48,6 +48,8 @@ impl Views<'_> {
         let Some(mut parent) = levels.next() else {
             return 0;
         };
+        // From the top down, as what a level has is what its parent leaves it. The highest level
+        // below the pressure has its setting whole: what is under pressure caps nothing.
         let mut effective = if parent.figures.usage == 0 {
             0
         } else {
@@ -71,7 +73,7 @@ impl Views<'_> {
     }
 }
 
-impl View<'_> {
+impl LevelView<'_> {
     /// `above` is what is protected of the parent.
     fn protected_below(
         &self,
@@ -88,6 +90,8 @@ impl View<'_> {
             // is all.
             return proportion(protected, above, siblings).min(above);
         }
+        // Nothing of the parent's is left over for those that use more than they claim, or this one
+        // does not.
         if !recursive || usage <= protected || parent.usage <= siblings {
             return protected;
         }
@@ -101,29 +105,30 @@ impl View<'_> {
 
 /// `of` x `part` / `whole`, rounded down.
 pub(crate) fn proportion(of: u64, part: u64, whole: u64) -> u64 {
+    // In 128 bits: two byte counts of 2^62 would not fit into a product of 64.
     let proportion = u128::from(of) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(proportion).unwrap_or(u64::MAX)
 }
 
 /// The views of `counter` and of the levels between it and `root`. `None` where `root` is not
 /// above.
-pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<Views<'a>> {
+pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<PathView<'a>> {
     let mut levels = SmallVec::new();
     for level in counter.path_to_root() {
         if ptr::eq(level, root) {
-            return Some(Views {
+            return Some(PathView {
                 levels,
                 recursive: counter.tree().config.recursive,
             });
         }
-        let children = Protection::ALL.map(|kind| marks::children_protected(level, kind));
+        let children = Protection::ALL.map(|kind| thresholds::children_protected(level, kind));
         let figures = ParentFigures {
             usage: level.usage(),
             children,
         };
-        levels.push(View {
+        levels.push(LevelView {
             level,
-            settings: Protection::ALL.map(|kind| marks::protection(level, kind)),
+            settings: Protection::ALL.map(|kind| thresholds::protection(level, kind)),
             figures,
         });
     }

@@ -40,7 +40,7 @@ fn slack(limit: u64) -> u64 {
 #[inline]
 pub(crate) fn is_near_max(counter: &Object) -> bool {
     let usage = counter.usage();
-    // SeqCst (E43): after the exchange on usage.
+    // SeqCst (E43): after the exchange on usage. Pairs with `clear` in `correct`.
     let max = counter.limits.max.load(Ordering::SeqCst);
     usage > max - slack(max)
 }
@@ -49,7 +49,7 @@ pub(crate) fn is_near_max(counter: &Object) -> bool {
 /// its events. Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
-    // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges
+    // SeqCst (E43): each after the exchange on usage, limit or mark. `thresholds::set_high` exchanges
     // the bits after it has stored high: they are read before it.
     let usage = counter.usage();
     let _ = counter.limits.watched.bits();
@@ -107,22 +107,24 @@ pub(crate) fn correct(counter: &Counter) {
     let watched = &counter.limits.watched;
     loop {
         if !is_marked(counter) && is_exceeded(counter) {
-            // E44: counted, then marked.
+            // E44: counted, then marked. Pairs with `Alerts::any`.
             // Mutation: e44-marked-before-it-is-counted
-            tree.alerts.count_mark();
+            tree.alerts.count_exceeded();
             // Mutation: e43-marked-without-a-second-look
             // Mutation: e44-marked-before-it-is-counted
+            // Another thread has set it meanwhile, and has counted it, too. One count for one mark.
             if watched.set(EXCEEDED) & EXCEEDED != 0 {
-                tree.alerts.uncount_mark();
+                tree.alerts.uncount_exceeded();
             }
         } else if has_fallen(counter) {
             // E43: the mark, then usage. A thread that has raised usage meanwhile may have found
-            // the mark: then its count stays, and so does the mark.
+            // the mark: then its count stays, and so does the mark. Pairs with the exchange on
+            // usage before `moved`.
             let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
             // Mutation: e43-uncounted-without-a-look
             if cleared && (!is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0) {
-                tree.alerts.uncount_mark();
+                tree.alerts.uncount_exceeded();
             }
         } else {
             return;

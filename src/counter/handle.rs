@@ -16,6 +16,8 @@ pub(crate) struct Handle(&'static Object);
 impl Handle {
     /// Takes a new handle of a counter that the caller keeps meanwhile.
     pub(crate) fn pin(counter: &Counter) -> Handle {
+        // One word counts the handles of a group and all of its counters: they live and end
+        // together, and a counter beside memory has no state of its own.
         counter.first().state().pin();
         Handle(counter.object())
     }
@@ -28,6 +30,8 @@ impl Handle {
 
     /// Gives the value up and keeps the count, which another value adopts.
     pub(crate) fn into_raw(self) -> &'static Object {
+        // Not by `drop`, which would give the count up: a list, or a charge of no bytes, has it
+        // from here on.
         let object = self.0;
         mem::forget(self);
         object
@@ -64,6 +68,8 @@ impl WeakCounter {
             .first()
             .state()
             .try_pin(self.of)
+            // The exchange has compared the generation, so an object that has been recycled in
+            // between is never pinned for the wrong group.
             .then(|| Handle(self.object))
     }
 }

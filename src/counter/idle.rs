@@ -11,12 +11,12 @@
 use std::mem;
 
 use crate::counter::central;
-use crate::counter::idle_visits::Seen;
-use crate::counter::live_peak::{self, Least};
+use crate::counter::idle_visits::SeenCredit;
+use crate::counter::live_peak::{self, LeastCredit};
 use crate::counter::object::Object;
 use crate::counter::object::tree::{Counters, Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::stocks::Scope;
+use crate::counter::stocks::CloseScope;
 use crate::sync::Ordering;
 use crate::sync::lock::LockGuard;
 use crate::thread::directory::Header;
@@ -41,7 +41,7 @@ struct IdleSlot<'a> {
 
 /// Gives back the credit of slots that have not moved for two visits, and that of ended threads. It
 /// waits while another thread visits. Returns the units of memory given back.
-pub(crate) fn release(tree: &Tree) -> u64 {
+pub(crate) fn release_credit(tree: &Tree) -> u64 {
     let path = SlowPath::enter();
     // A visit takes locks and waits, which a nested slow path may not.
     if path.outermost().is_none() {
@@ -50,8 +50,8 @@ pub(crate) fn release(tree: &Tree) -> u64 {
     visit(tree, &path, tree.idle_visits.seen.lock())
 }
 
-/// Does what [`release`] does, unless another thread is about it: that one visits the same slots.
-pub(crate) fn release_periodic(tree: &Tree) {
+/// Does what [`release_credit`] does, unless another thread is about it: that one visits the same slots.
+pub(crate) fn release_credit_periodic(tree: &Tree) {
     let path = SlowPath::enter();
     if let Some(seen) = tree.idle_visits.seen.try_lock() {
         visit(tree, &path, seen);
@@ -61,7 +61,7 @@ pub(crate) fn release_periodic(tree: &Tree) {
 /// Visits all slots of the tree, and gives back what is idle. The search holds no lock of the tree,
 /// for it is long: an owner may move credit meanwhile, or end. So what it finds is looked at again
 /// under the lock.
-fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
+fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, SeenCredit>) -> u64 {
     let mut due = Vec::new();
     let mut released = 0;
     for block in tree.registry.listed() {
@@ -151,7 +151,7 @@ fn take_out<'a>(
     // Mutation: e2-visit-without-heavy
     // Mutation: visit-unlocks-before-it-uncharges
     if tree.barrier.heavy().is_err() {
-        tree.release_claims(&mut stocks);
+        tree.undo_claims(&mut stocks);
         return 0;
     }
     // Mutation: visit-unlocks-before-it-settles
@@ -177,7 +177,7 @@ fn close_wide(tree: &Tree, path: &SlowPath) {
         }
     }
     for stock in &idle {
-        let _ = tree.close(&mut stocks, stock, Scope::Own);
+        let _ = tree.close(&mut stocks, stock, CloseScope::Own);
     }
 }
 
@@ -198,7 +198,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     // A counter whose credit turned out to be unbacked may not stay open.
     for stock in &from {
         if stock.poisoned.load(Ordering::Relaxed) {
-            let _ = tree.close(stocks, stock, Scope::Own);
+            let _ = tree.close(stocks, stock, CloseScope::Own);
         }
     }
     from.clear();
@@ -209,7 +209,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
 /// Gives back the credit in this thread's own slots, before it sleeps. No barrier and no lock of
 /// the tree: the thread is the owner. Returns the units of memory given back.
 #[allow(unsafe_code)]
-pub(crate) fn release_own(tree: &Tree) -> u64 {
+pub(crate) fn release_own_credit(tree: &Tree) -> u64 {
     // A thread that has never charged needs no block for this.
     if local::with_block(|block| block.is_none()) {
         return 0;
@@ -229,14 +229,14 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // counter. Its object may be released, and taken by another tree, until the thread holds
         // units of it.
         let _transit = block.transit.enter(ANY, true);
-        let least = Least::of(tree, Some(slot));
+        let least = LeastCredit::of(tree, Some(slot));
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
             // SAFETY: the thread holds units of the counter.
             let counter = unsafe { Object::of(header).kept() };
             memory += if counter.is_memory() { units } else { 0 };
-            live_peak::settle_with(counter, Some(slot), least);
+            live_peak::record_most_of(counter, Some(slot), least);
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }

@@ -14,20 +14,20 @@ use crate::thread::directory::SlotIndex;
 
 /// The visits of one tree.
 pub(crate) struct IdleVisits {
-    pub(super) seen: Lock<Seen>,
+    pub(super) seen: Lock<SeenCredit>,
     bytes: AtomicU64,
 }
 
 impl IdleVisits {
     pub(crate) fn new() -> IdleVisits {
         IdleVisits {
-            seen: Lock::new(Rank::Visit, Seen::default()),
+            seen: Lock::new(Rank::Visit, SeenCredit::default()),
             bytes: AtomicU64::new(0),
         }
     }
 
     /// The visit is over: the next one compares with what this one has seen.
-    pub(crate) fn end(&self, mut seen: LockGuard<'_, Seen>) {
+    pub(crate) fn end(&self, mut seen: LockGuard<'_, SeenCredit>) {
         seen.last = mem::take(&mut seen.now);
         seen.at = 0;
         self.bytes.store(
@@ -57,14 +57,14 @@ impl SeenSlot {
 }
 
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenCredit {
     last: Vec<SeenSlot>,
     /// Entries of `last` that the visit has passed.
     at: usize,
     now: Vec<SeenSlot>,
 }
 
-impl Seen {
+impl SeenCredit {
     /// Notes a slot with credit, which comes after those noted before. Whether it has not moved for
     /// two periods: the last two visits found the same word.
     pub(crate) fn has_stood(&mut self, block: u32, index: SlotIndex, filled: u64) -> bool {

@@ -83,7 +83,8 @@ impl State {
         // Relaxed: no other thread writes the word of an object in the pool; the pool's locks
         // handed the object over.
         let word = self.0.load(Ordering::Relaxed);
-        // Release (E16): a thread that pins this generation sees the object initialised.
+        // Release (E16): a thread that pins this generation sees the object initialised; pairs with
+        // `try_pin`.
         self.0
             .store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
     }
@@ -106,7 +107,8 @@ impl State {
     #[inline]
     pub(crate) fn is_offline(&self) -> bool {
         // Acquire: a thread that is refused because the object is offline sees what was done
-        // before. SeqCst (E27): after the mark of a thread that waits in line.
+        // before. SeqCst (E27): after the mark of a thread that waits in line; pairs with
+        // `set_offline`.
         self.0.load(Ordering::SeqCst) & OFFLINE != 0
     }
 
@@ -155,7 +157,8 @@ impl State {
         if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
             return self.take_handle_claimed();
         }
-        // SeqCst (E15): a step that may be the last.
+        // SeqCst (E15): a step that may be the last. Pairs with `unreferenced` on the thread of
+        // another last step.
         // Mutation: e15-handle-goes-and-shows-no-count
         let word = self.0.fetch_sub(1, Ordering::SeqCst);
         if is_stuck(word) {
@@ -200,7 +203,8 @@ impl State {
 
     /// Claim the object. A handle from now on leaves its mark.
     pub(crate) fn claim(&self, Unreferenced(word): Unreferenced) -> bool {
-        // SeqCst (E15): before usage, and after what the last handle saw.
+        // SeqCst (E15): before usage, and after what the last handle saw; pairs with `unreferenced`
+        // and with the subtraction of another last step.
         // Mutation: e15-claimed-without-exchange
         self.0
             .compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed)
@@ -210,7 +214,7 @@ impl State {
     /// Move a claimed object to the next generation, where the word is exactly as claimed.
     pub(crate) fn end_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
         // AcqRel (E15): after usage; a thread that finds the next generation comes after all of
-        // this incarnation.
+        // this incarnation; pairs with `try_pin` and `unreferenced`.
         self.0
             .compare_exchange(
                 word | CLAIMED,
@@ -239,7 +243,8 @@ impl State {
 
     pub(crate) fn unclaim(&self) {
         // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks
-        // the usage itself, or the claimer, which checks again after this, sees that step.
+        // the usage itself, or the claimer, which checks again after this, sees that step; pairs
+        // with `unreferenced`.
         self.0.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
     }
 

@@ -7,7 +7,7 @@
 //! An entry is a hash and the number of an object. So a search reads a group only where the whole hash is the same, and
 //! the table grows without reading any group. An entry that finds its line full goes on to the next line, and counts
 //! itself in every line that it passes. A search ends at a line that no entry has passed. Among a million groups, a
-//! group's line is in no cache and its page in no table of translations; [`Hint::fetch`] prefetches the line in time.
+//! group's line is in no cache and its page in no table of translations; [`NamesHint::fetch`] prefetches the line in time.
 
 use crate::pool::NoMemory;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
@@ -49,14 +49,14 @@ pub(crate) struct Names {
 }
 
 /// The place of the lines, for a thread without the lock. They may have moved, so the thread only prefetches.
-pub(crate) struct Hint {
+pub(crate) struct NamesHint {
     start: StatPtr<Bucket>,
     lines: StatU64,
 }
 
-impl Hint {
-    pub(crate) fn new() -> Hint {
-        Hint {
+impl NamesHint {
+    pub(crate) fn new() -> NamesHint {
+        NamesHint {
             start: StatPtr::new(std::ptr::null_mut()),
             lines: StatU64::new(0),
         }
@@ -102,10 +102,13 @@ impl Names {
     }
 
     /// Reserve room for one more. The lines may move; then `hint` gets their new place.
-    pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
+    pub(crate) fn reserve(&mut self, hint: &NamesHint) -> Result<(), NoMemory> {
+        // Fuller, and entries would pass more and more lines, of which each costs a miss.
         if (self.len + 1) * 4 <= self.lines.len() * ENTRIES * FULL_QUARTERS {
             return Ok(());
         }
+        // Not by twice: the old lines are there until the new ones are full, and a shard of a
+        // million groups would take three times its size for that while.
         // The table grows by half.
         let lines = (self.lines.len() * 3 / 2)
             .max(self.lines.len() + 1)
@@ -154,6 +157,8 @@ impl Names {
                 *free = entry;
                 return;
             }
+            // The count is what ends a search for a name that is not there: without it each would
+            // go through all lines that ever were full.
             line.past += 1;
             at = if at + 1 == lines { 0 } else { at + 1 };
         }
@@ -174,6 +179,8 @@ impl Names {
         }
         let Some(found) = found else { return false };
         let (lines, home) = (self.lines.len(), home(hash, self.lines.len()));
+        // The entry no longer passes these lines. The later ones stay where they are: a search
+        // looks further as long as any entry does.
         for line in 0..passed {
             self.lines[(home + line) % lines].past -= 1;
         }
@@ -196,7 +203,7 @@ mod tests {
 
     /// Random inserts and removals over so many different hashes.
     fn run(hashes: u64, steps: u64) {
-        let (mut names, hint) = (Names::default(), Hint::new());
+        let (mut names, hint) = (Names::default(), NamesHint::new());
         let mut twin: BTreeMap<u32, u64> = BTreeMap::new();
         let mut seed = hashes;
         for step in 0..steps {
@@ -242,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_caller_tells_groups_of_one_hash_apart() {
-        let (mut names, hint) = (Names::default(), Hint::new());
+        let (mut names, hint) = (Names::default(), NamesHint::new());
         for number in 0..30 {
             names.reserve(&hint).unwrap();
             names.insert(5, number);

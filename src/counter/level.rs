@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, RECLAIMS, WAITING};
-use crate::counter::{claim, exceeded_mark, look, marks, raw};
+use crate::counter::{claim, exceeded_mark, look, raw, thresholds};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -240,7 +240,7 @@ impl Counter {
         // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
         // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst,
         // as every other exchange of usage: it is the same instruction, and Miri lets no later
-        // SeqCst load read what is older.
+        // SeqCst load read what is older. Pairs with `Tree::uncount`.
         self.usage.units.fetch_add(0, Ordering::SeqCst)
     }
 
@@ -298,7 +298,7 @@ impl Counter {
         let room = max.saturating_sub(new);
         // Plenty of room, below max and below high: stocks below may open again.
         if self.limits.tight.load(Ordering::Relaxed)
-            && room.min(self.room(marks::high(self))) >= self.tree().open_margin(self.batch())
+            && room.min(self.room(thresholds::high(self))) >= self.tree().open_margin(self.batch())
         {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
@@ -357,7 +357,8 @@ impl Counter {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
         let watched = self.limits.watched.bits();
-        // E43: the mark after usage. A counter that is no group has no mark.
+        // E43: the mark after usage. A counter that is no group has no mark. Pairs with
+        // `exceeded_mark::correct`.
         // Mutation: e43-forced-at-once-without-a-mark
         let is_unmarked = above > 0 && watched & EXCEEDED == 0 && self.tree().policies().is_some();
         let is_seen = is_unmarked || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
@@ -376,6 +377,49 @@ impl Counter {
             is_above: above > 0,
             is_seen,
         }
+    }
+}
+
+// === A max that moves ===
+//
+// Here, beside the charge that it may meet (E1): a charge exchanges usage and reads max again, and these
+// exchange max and read usage. So of the two one sees the other: the charge takes its units off, or the
+// max is not set. `at_limit` has what comes before and after.
+
+impl Counter {
+    /// Stores a max. Where usage is above it, this restores the old max and returns the usage. The
+    /// caller holds the tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1): pairs with `max_after`. Either the charger reads this max,
+        // or this thread reads its usage.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        // Mutation: e1-set-max-without-fence
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    /// Stores a max, whatever usage is. An observed level admits every charge. The caller holds the
+    /// tree's lock.
+    pub(crate) fn impose_max(&self, max: u64) {
+        self.usage.observed_max.store(max, Ordering::Relaxed);
+        let max = if self.is_observed() { u64::MAX } else { max };
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+    }
+
+    /// Stores the max that acts once the level is no longer only observed. The caller holds the
+    /// tree's lock.
+    pub(crate) fn store_acting_max(&self, max: u64) {
+        // SeqCst (E43): before the exchange of the mark. Pairs with `Watched::exchange` in
+        // `pressure_mark`.
+        self.limits.max.swap(max, Ordering::SeqCst);
     }
 }
 
@@ -408,7 +452,8 @@ impl Counter {
         let n = n.min(USAGE_MAX);
         if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
             // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
-            // this thread sees the protection afterwards.
+            // this thread sees the protection afterwards; pairs with `store_max` and
+            // `thresholds::set_protection`.
             let usage = self
                 .usage
                 .units
@@ -480,7 +525,7 @@ impl Counter {
             .underflows
             .fetch_add(1, Ordering::Relaxed);
         // Release (E15): a thread that reads this and releases the object comes after all uses of
-        // it.
+        // it; pairs with the read in `raw`.
         // Mutation: e15-underflow-is-counted-relaxed
         let _ = self
             .usage

@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 use hashbrown::TryReserveError;
 
 use crate::counter::handle::Handle;
-use crate::counter::index::Hint;
+use crate::counter::index::NamesHint;
 use crate::counter::make::group;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, Shard};
 use crate::counter::object::{Counter, CounterRef, Links, Object};
@@ -101,7 +101,7 @@ impl Hierarchy {
     }
 
     /// The hint of the shard of a group, for [`Shard::reserve`].
-    pub(crate) fn hint_of(&self, group: &Counter) -> &Hint {
+    pub(crate) fn hint_of(&self, group: &Counter) -> &NamesHint {
         &self.hints[shard_of(group.links().hash())]
     }
 
@@ -235,7 +235,7 @@ impl Shard {
 
     /// Reserves room for one more group, so that a creation is refused for lack of memory before
     /// anything is linked: no step after this allocates.
-    pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
+    pub(crate) fn reserve(&mut self, hint: &NamesHint) -> Result<(), NoMemory> {
         self.names.reserve(hint)?;
         let parents = self
             .parents
@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// Unlinks one of the dying, which is released.
-    pub(crate) fn release(&mut self, group: &Counter) {
+    pub(crate) fn unlink_dying(&mut self, group: &Counter) {
         if let Some(next) = unlink(group) {
             self.dying = next.map(linked);
         }

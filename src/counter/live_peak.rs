@@ -122,7 +122,7 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
 /// From here on the level has several movers. It was `now` alone so far.
 fn end_mover(level: &Counter, now: u32) {
     let seen = Mover::of(level.tree(), now).and_then(|mover| mover.look_at(level));
-    if let Some(Alone { most, .. }) = seen.filter(|seen| seen.stands) {
+    if let Some(LoneMover { most, .. }) = seen.filter(|seen| seen.stands) {
         level.live_peak.record(most);
     }
     level.limits.mover.store(MOVERS, Ordering::Relaxed);
@@ -143,7 +143,7 @@ pub(crate) fn leave(counter: &Counter) {
         if word.load(Ordering::Relaxed) != me {
             continue;
         }
-        if let Some(Alone { most, stands }) = mover.look_at(level) {
+        if let Some(LoneMover { most, stands }) = mover.look_at(level) {
             level.live_peak.record(if stands { most } else { 0 });
             let next = if stands { NO_MOVER } else { MOVERS };
             // Who finds no mover finds what the last one had.
@@ -156,7 +156,7 @@ pub(crate) fn leave(counter: &Counter) {
 // === One mover ===
 
 /// A level with one mover, as another thread sees it.
-struct Alone {
+struct LoneMover {
     /// Live units were never more since the mover's last slow path.
     most: u64,
     /// They were as many: the mover was in no slow path meanwhile, and no credit was drained.
@@ -194,7 +194,7 @@ impl<'a> Mover<'a> {
     }
 
     /// `None`: the level has another mover now, or none.
-    fn look_at(&self, level: &Counter) -> Option<Alone> {
+    fn look_at(&self, level: &Counter) -> Option<LoneMover> {
         let usage = level.usage();
         // After usage, see `note_mover`.
         let is_alone = level.limits.mover.load(Ordering::Relaxed) == self.me;
@@ -205,45 +205,45 @@ impl<'a> Mover<'a> {
             && self.tree.moving.seen_still() == self.still;
         // In the midst of a refill usage has units that are not in the slot yet.
         let most = usage.saturating_add_signed(self.least.saturating_neg());
-        is_alone.then_some(Alone { most, stands })
+        is_alone.then_some(LoneMover { most, stands })
     }
 }
 
 /// Records what the levels had at most since this thread's last slow path here. The caller is about
 /// to move credit or usage, and has not begun.
 #[inline(always)]
-pub(crate) fn settle(counter: &Counter, block: &Block) {
+pub(crate) fn record_most(counter: &Counter, block: &Block) {
     if loads_for_figures() && counter.limits.mover.load(Ordering::Relaxed) != MOVERS {
-        settle_slow(counter, block);
+        record_most_slow(counter, block);
     }
 }
 
-/// [`settle`] before a charge, after which live units are more: only where they have been less than
+/// [`record_most`] before a charge, after which live units are more: only where they have been less than
 /// their most since the last slow path, so that a put has noted that.
 #[inline(always)]
-pub(crate) fn settle_noted(counter: &Counter, block: &Block) {
+pub(crate) fn record_most_if_noted(counter: &Counter, block: &Block) {
     let has_noted = || block.slot(counter.index).is_some_and(Slot::has_noted);
     if loads_for_figures() && has_noted() {
-        settle(counter, block);
+        record_most(counter, block);
     }
 }
 
 #[inline(never)]
-fn settle_slow(counter: &Counter, block: &Block) {
+fn record_most_slow(counter: &Counter, block: &Block) {
     let slot = block.slot(counter.index).filter(|slot| !slot.is_vacant());
-    settle_with(counter, slot, Least::of(counter.tree(), slot));
+    record_most_of(counter, slot, LeastCredit::of(counter.tree(), slot));
 }
 
 /// The least credit of this thread in a slot, and the drains until then.
-pub(crate) struct Least {
+pub(crate) struct LeastCredit {
     still: Option<u64>,
     credit: i64,
 }
 
-impl Least {
-    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> Least {
+impl LeastCredit {
+    pub(crate) fn of(tree: &Tree, slot: Option<&Slot>) -> LeastCredit {
         if !loads_for_figures() {
-            return Least {
+            return LeastCredit {
                 still: None,
                 credit: 0,
             };
@@ -251,14 +251,14 @@ impl Least {
         // The drains first: none that ends between the two reads is taken for an earlier one.
         let still = tree.moving.seen_still();
         let credit = slot.map_or(0, Slot::least);
-        Least { still, credit }
+        LeastCredit { still, credit }
     }
 }
 
-/// [`settle`] for a caller that has read the least credit before it moved some.
-pub(crate) fn settle_with(counter: &Counter, slot: Option<&Slot>, least: Least) {
+/// [`record_most`] for a caller that has read the least credit before it moved some.
+pub(crate) fn record_most_of(counter: &Counter, slot: Option<&Slot>, least: LeastCredit) {
     if loads_for_figures() {
-        let Least { still, credit } = least;
+        let LeastCredit { still, credit } = least;
         let stands = || {
             let now = || counter.tree().moving.seen_still();
             slot.is_none_or(Slot::is_undrained) || (still.is_some() && now() == still)
@@ -300,10 +300,10 @@ pub(crate) fn before_close(counter: &Counter) {
     let now = counter.limits.mover.load(Ordering::Relaxed);
     local::with_block(|block| match block {
         Some(block) if now == mover_of(counter.index) && is_charger(counter, block) => {
-            settle(counter, block);
+            record_most(counter, block);
         }
         _ if now == NO_MOVER || now == MOVERS => {}
-        // The thread's next walk finds no stock, and does not settle.
+        // The thread's next walk finds no stock, and records nothing.
         _ => note_mover(counter, None),
     });
 }
@@ -398,7 +398,7 @@ fn count_due_slow(counter: &Counter, path: &Entered) {
             count_later(level);
             None
         };
-        if let Some(Live { least, about }) = counted {
+        if let Some(LiveCount { least, about }) = counted {
             level.live_peak.record(least);
             let step = step_of(about);
             let known = step_of(level.live_peak.now());
@@ -417,7 +417,7 @@ fn count_due_slow(counter: &Counter, path: &Entered) {
     note_anew(top, &stocks);
     for (level, step) in unclear {
         level.peak_step.store(step, Ordering::Relaxed);
-        if let Some(Live { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
+        if let Some(LiveCount { least, .. }) = count_below(level, &stocks, COUNTED_MAX, path) {
             level.live_peak.record(least);
         }
     }
@@ -443,7 +443,7 @@ fn step_of(units: u64) -> u16 {
 
 /// [`count`] for all stocks below the level, where there are no more than so many slots, and no
 /// central stock.
-fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<Live> {
+fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) -> Option<LiveCount> {
     let open = level.limits.open.load(Ordering::Relaxed).stocks();
     if open > most || stocks.count_open() / PASSED_FOR_SLOT > most {
         return None;
@@ -459,7 +459,7 @@ fn count_below(level: &Counter, stocks: &Stocks, most: usize, path: &Entered) ->
 }
 
 /// Live units of a level, as a count has found them.
-struct Live {
+struct LiveCount {
     /// The level had so many at one moment, at least.
     least: u64,
     /// What it has had if no thread frees just now.
@@ -468,7 +468,7 @@ struct Live {
 
 /// Live units that the level had, where only these counters below it have open stocks. `None`: a
 /// stock or credit moved in a way that the count does not see.
-fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<Live> {
+fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) -> Option<LiveCount> {
     let tree = level.tree();
     let own = path.block();
     let seen_still = || tree.moving.seen_still().zip(tree.noting.seen_still());
@@ -527,7 +527,7 @@ fn count(level: &Counter, counters: &[&Counter], most: usize, path: &Entered) ->
     let stands = level.limits.open.load(Ordering::Relaxed) == open
         && seen_still() == Some(still)
         && earlier.next().is_none();
-    stands.then(|| Live {
+    stands.then(|| LiveCount {
         least: usage.saturating_sub(credit),
         about: usage.saturating_sub(shown),
     })
@@ -581,7 +581,7 @@ fn note_anew_alone(counter: &Counter, me: u32) {
     let mover = Mover::of(counter.tree(), me);
     for level in levels() {
         match mover.as_ref().and_then(|mover| mover.look_at(level)) {
-            Some(Alone { most, stands: true }) => level.live_peak.record(most),
+            Some(LoneMover { most, stands: true }) => level.live_peak.record(most),
             Some(_) => return,
             None => {}
         }
@@ -620,7 +620,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
     let alone = Mover::of(level.tree(), me).and_then(|mover| mover.look_at(level));
-    if let Some(Alone { most, stands }) = alone {
+    if let Some(LoneMover { most, stands }) = alone {
         if stands {
             level.live_peak.record(most);
         }
@@ -666,7 +666,7 @@ pub(crate) fn begin_window(level: &Counter, path: &SlowPath) -> u64 {
         }
         return 0;
     };
-    settle(level, block);
+    record_most(level, block);
     let slot = block.slot(level.index).filter(|slot| !slot.is_vacant());
     level
         .usage()

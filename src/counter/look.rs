@@ -11,31 +11,43 @@
 use std::ptr;
 
 use crate::counter::handle::{Handle, WeakCounter};
-use crate::counter::object::{Counter, LimitWords};
+use crate::counter::object::tree::LookFinding;
+use crate::counter::object::{Counter, LimitWords, Object};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
-use crate::counter::{exceeded_mark, marks, pressure_mark};
+use crate::counter::{exceeded_mark, pressure_mark, thresholds};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
+
+/// Compares a level with its marks, by loads alone, for mostly there is nothing to do. With `serves`,
+/// usage has fallen or max has moved: else charges that wait fit no better than before. This also
+/// answers for a counter that may be gone.
+#[inline]
+fn find(level: &Object, serves: bool) -> LookFinding {
+    LookFinding {
+        crosses_soft: thresholds::is_excess_wrong(level),
+        // Mutation: e55-crossing-is-not-looked-for
+        is_to_reclaim: thresholds::is_to_reclaim(level),
+        moves_pressure: pressure_mark::is_wrong(level),
+        may_be_credit: pressure_mark::may_be_credit(level),
+        serves_line: serves && level.limits.watched.is_for(WAITING),
+    }
+}
 
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that
 /// wait may fit now. The caller may hold the tree's lock, and may be in transit.
 #[cold]
 pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
-    // Mutation: e11-uncharge-reports-nothing
-    marks::report_protected(level);
-    // Loads alone, for mostly the marks are right. Policies are called, and take locks, only where
-    // one is wrong or charges wait for room.
-    // Mutation: e55-crossing-is-not-looked-for
-    let crossed = marks::is_excess_wrong(level)
-        || marks::is_to_reclaim(level)
-        || pressure_mark::is_wrong(level)
-        || pressure_mark::may_be_credit(level);
-    // Charges that wait are served by a policy, too, and only where usage has fallen or max has
-    // moved: else they fit no better than before.
-    if crossed || (serves && level.limits.watched.is_for(WAITING)) {
+    correct(level, find(level, serves), path);
+}
+
+/// Corrects the marks of a level, of which this has been found.
+fn correct(level: &Counter, found: LookFinding, path: &LazySlowPath) {
+    thresholds::report_protected(level);
+    // Policies take locks, so they are called only where there is something to do.
+    if found.is_any() {
         if is_no_alloc() {
             // An allocator may call no policy, for that may take a lock that its own caller holds:
             // the next slow path of any thread looks again.
@@ -44,9 +56,11 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &LazySlowPath) {
         } else if let Some(policies) = level.tree().policies() {
             // What policies schedule is served at the end of a slow path, so there has to be one.
             path.enter();
-            policies.usage_moved(level);
+            policies.usage_moved(level, found);
         }
     }
+    // Last, and not one of the findings: this mark is corrected here, without a policy and without a
+    // lock, for charges inside an allocator, too.
     exceeded_mark::moved(level);
 }
 
@@ -98,18 +112,17 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
     }
     // To keep the level costs a write to its state word, which others share: only where there is
     // something to correct.
+    let found = find(object, true);
+    // Mutation: e11-uncharge-reports-nothing
     // Mutation: e25-uncharge-schedules-no-level
-    let reports = watched.is_for(WAITING)
+    let reports = found.is_any()
         || protected.iter().any(Protected::is_set)
-        || marks::is_excess_wrong(object)
-        || pressure_mark::is_wrong(object)
-        || pressure_mark::may_be_credit(object)
         || exceeded_mark::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle
     // Mutation: e12-a-level-is-listed-that-may-be-gone
     if reports && let Some(level) = level.try_pin() {
-        look(&level, true, &LazySlowPath::inside());
+        correct(&level, found, &LazySlowPath::inside());
     }
 }
 

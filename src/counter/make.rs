@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{CounterObject, Incarnation, Links, Object, PlaceInGroup};
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::Shared;
 use crate::thread::directory::Header;
@@ -21,7 +21,7 @@ use crate::thread::{objects, owner};
 pub(crate) fn counter_cache() -> Shared<Cache> {
     let asked = size_of::<CounterObject>();
     cache(Shape {
-        kind: Kind::Counter,
+        kind: PoolKind::Counter,
         asked,
         align: PoolAlign::default(),
         node: None,
@@ -47,6 +47,8 @@ pub(crate) unsafe fn is_made(counter: NonNull<Object>) -> bool {
 
 /// A counter that the caller writes to `at`, with a header of its own.
 pub(crate) fn new_counter(at: NonNull<Object>, place: PlaceInGroup) -> Result<Object, NoMemory> {
+    // An index once taken stays the object's. To give it back would need a proof that no thread
+    // still has the place of its slot.
     let (index, header) = registry()
         .take_index()
         .map_err(|bytes| NoMemory { bytes })?;
@@ -62,6 +64,8 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
     let first = object.first::<CounterObject>();
     // SAFETY: an object of `counter_cache`, zeroed or made, that no other thread has.
     unsafe {
+        // An object that had a counter before has all of this, and is made clean when it is given
+        // back: a counter that is made takes no index and no page, mostly.
         if !is_made(first.cast()) {
             let place = PlaceInGroup {
                 object: first.as_ptr(),
@@ -90,10 +94,14 @@ pub(crate) fn recycle_unused(tree: &Tree, group: &'static Object) {
 /// Give a released object back; its state word is in the next generation already.
 pub(crate) fn recycle(tree: &Tree, group: &'static Object) -> Option<Incarnation> {
     let incarnation = group.end();
+    // The first one, memory, has the state word that ids and late threads go by: its incarnation
+    // ends before the others', above.
     for counter in group.objects().skip(1) {
         drop(counter.end());
         counter.state().end();
     }
+    // An object whose generations are used up is kept out of the pool: an id of long ago would name
+    // its next group.
     if !group.state().is_spent() {
         let is_root = incarnation.as_ref().is_some_and(|own| own.parent.is_none());
         objects::put(tree.pool_of(is_root), group.number);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `&Counter` | something keeps it as long as the reference lives |
 //! | `Handle` | the value keeps it: it is counted |
-//! | `CounterRef`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
+//! | `CounterRef`, `HeaderRef` | something else keeps it; the `unsafe` block that made the value says what |
 //! | `WeakCounter`, `&'static Object` | it may be gone, and the object another counter's: `WeakCounter::try_pin` finds out |
 //!
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level.
@@ -31,10 +31,7 @@ use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8 as StatU8, AtomicU16 as StatU16,
     AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
-use crate::sync::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES,
-    fence_after_exchange,
-};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, TIME_PASSES};
 use crate::thread::directory::{Header, SlotIndex};
 
 /// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference
@@ -462,7 +459,7 @@ impl Object {
         // SAFETY: see `Sync`.
         let ended = unsafe { incarnation.replace(None) };
         if let Some(ended) = &ended {
-            ended.tree.get().take_refusal_mark(refuses);
+            ended.tree.get().clear_refuses(refuses);
         }
         ended
     }
@@ -760,9 +757,9 @@ impl CounterRef {
 
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn header(self) -> KeptHeader {
+    pub(crate) fn header(self) -> HeaderRef {
         // SAFETY: the caller of `new` vouches for it.
-        unsafe { KeptHeader::new(self.0.header) }
+        unsafe { HeaderRef::new(self.0.header) }
     }
 }
 
@@ -779,16 +776,16 @@ impl Deref for CounterRef {
 
 /// A [`CounterRef`] by its header, which is all that a hit reads.
 #[derive(Clone, Copy)]
-pub(crate) struct KeptHeader(&'static Header);
+pub(crate) struct HeaderRef(&'static Header);
 
-impl KeptHeader {
+impl HeaderRef {
     /// # Safety
     ///
     /// As for [`CounterRef::new`].
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn new(header: &'static Header) -> KeptHeader {
-        KeptHeader(header)
+    pub(crate) unsafe fn new(header: &'static Header) -> HeaderRef {
+        HeaderRef(header)
     }
 
     /// The header, which outlives the incarnation.
@@ -805,14 +802,14 @@ impl KeptHeader {
     }
 }
 
-impl PartialEq for KeptHeader {
+impl PartialEq for HeaderRef {
     #[inline(always)]
-    fn eq(&self, other: &KeptHeader) -> bool {
+    fn eq(&self, other: &HeaderRef) -> bool {
         ptr::eq(self.0, other.0)
     }
 }
 
-impl Deref for KeptHeader {
+impl Deref for HeaderRef {
     type Target = Header;
 
     #[inline(always)]
@@ -821,43 +818,9 @@ impl Deref for KeptHeader {
     }
 }
 
-// === Usage and limits: E1 (charge/set_max) ===
+// === Usage and limits ===
 
 impl Object {
-    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The
-    /// caller holds the tree's lock.
-    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
-        let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `take`. Either the charger reads this max,
-        // or this thread reads its usage.
-        self.limits.max.swap(max, Ordering::SeqCst);
-        // Mutation: e1-set-max-without-fence
-        fence_after_exchange();
-        let usage = self.usage();
-        if usage <= max || max >= old {
-            return Ok(());
-        }
-        self.limits.max.store(old, Ordering::SeqCst);
-        Err(usage)
-    }
-
-    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the
-    /// tree's lock.
-    pub(crate) fn impose_max(&self, max: u64) {
-        self.usage.observed_max.store(max, Ordering::Relaxed);
-        let max = if self.is_observed() { u64::MAX } else { max };
-        // SeqCst (E1): as in `store_max`.
-        self.limits.max.swap(max, Ordering::SeqCst);
-        fence_after_exchange();
-    }
-
-    /// Stores the max that acts once the level is no longer only observed. The caller holds the
-    /// tree's lock.
-    pub(crate) fn store_acting_max(&self, max: u64) {
-        // SeqCst (E43): before the exchange of the mark.
-        self.limits.max.swap(max, Ordering::SeqCst);
-    }
-
     /// No thread charges the counter yet.
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.max.store(max, Ordering::Relaxed);
@@ -877,7 +840,8 @@ impl Object {
 
     /// The usage that charges are admitted to.
     pub(crate) fn admits(&self) -> u64 {
-        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        // SeqCst (E25): a thread that waits for room reads it after its mark; pairs with
+        // `store_max` and `impose_max`.
         self.limits.max.load(Ordering::SeqCst)
     }
 
@@ -893,7 +857,7 @@ impl Object {
 
     pub(crate) fn usage(&self) -> u64 {
         // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the
-        // fence of that edge.
+        // fence of that edge; pairs with the exchanges on usage in `level`.
         self.usage
             .units
             .load(Ordering::SeqCst)

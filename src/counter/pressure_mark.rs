@@ -44,7 +44,8 @@ pub(crate) fn set_thresholds(counter: &Object, wanted: [Option<u8>; 2]) -> bool 
     if [elevated, critical] == [0, 0] {
         return false;
     }
-    // E43: the thresholds, then the exchange of the bits, then usage.
+    // E43: the thresholds, then the exchange of the bits, then usage; pairs with the exchange on
+    // usage before `is_wrong`.
     counter.limits.watched.set(PRESSURE_KNOWN);
     // Mutation: e43-thresholds-move-without-a-fence
     fence_after_exchange();
@@ -76,7 +77,8 @@ fn part(bits: u64, at: u32) -> u64 {
 /// The pressure of so much usage, where the bits are these.
 fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
-    // Where the level is observed from now on, or no longer, the bits have changed.
+    // Where the level is observed from now on, or no longer, the bits have changed. Pairs with the
+    // exchanges on usage in `level`, and on max in `store_max`.
     let now = part(bits, BY_USAGE);
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
     let max = if bits & OBSERVED != 0 {
@@ -84,6 +86,8 @@ fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     } else {
         counter.limits.max.load(Ordering::SeqCst)
     };
+    // Up at the threshold, down a sixteenth below it: at the threshold itself usage goes up and
+    // down all the time, and each change is an event that wakes listeners.
     let is_from = |pressure: u64, percent: u8| {
         // A part that rounds to nothing is one byte.
         let from = share(max, percent).max(1);
@@ -111,6 +115,8 @@ fn with_stalls(counter: &Object, bits: u64, by_stalls: u64) -> u64 {
         return bits;
     }
     let is_gone = counter.state().is_offline();
+    // A group that is offline keeps its usage for a while, and nobody is to react to its pressure
+    // any more.
     let [usage, stalls] = if is_gone {
         [0, 0]
     } else {
@@ -131,7 +137,7 @@ pub(crate) fn by_stalls(counter: &Object) -> u64 {
 /// The bits contradict usage. This also answers for a counter that may be gone.
 #[inline]
 pub(crate) fn is_wrong(counter: &Object) -> bool {
-    // SeqCst (E43): after the exchange on usage or max.
+    // SeqCst (E43): after the exchange on usage or max. Pairs with `exchange_until`.
     let bits = counter.limits.watched.bits();
     bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
 }
@@ -164,6 +170,8 @@ fn exchange_until(
         }
         // Mutation: e43-pressure-is-set-in-two-steps
         if watched.exchange(bits, right) {
+            // The parts may change while the larger of the two stays, and that is what a program
+            // has seen.
             if part(bits, SHOWN) != part(right, SHOWN) {
                 changed();
             }

@@ -61,10 +61,11 @@ impl Protected {
     #[cold]
     pub(crate) fn report(&self, usage: impl Fn() -> u64, parent: &Protected) {
         loop {
-            // SeqCst (E11): usage and the setting after the exchange of the turn before.
+            // SeqCst (E11): usage and the setting after the exchange of the turn before; pairs with
+            // the exchange on usage before `is_set`.
             let protected = usage().min(self.setting.load(Ordering::SeqCst));
             // AcqRel (E11): reading another thread's report orders that thread's usage before the
-            // next read here.
+            // next read here; pairs with itself on that thread.
             let reported = self.reported.swap(protected, Ordering::AcqRel);
             let change = protected.wrapping_sub(reported).cast_signed();
             if change != 0 {

@@ -22,6 +22,8 @@ impl LevelRefusal<'_> {
     /// Find the max that explains the refusal. A level without a max refuses only what it cannot
     /// count; then this is the nearest max above.
     pub(crate) fn limited(self) -> Self {
+        // A refusal is read by people: one that names a level without a max would say nothing that
+        // they can change.
         if self.max < USAGE_MAX {
             return self;
         }
@@ -39,6 +41,8 @@ impl LevelRefusal<'_> {
     /// No stock was open below the level from before the refusal until now, so there is no credit
     /// to drain.
     pub(crate) fn without_credit(&self) -> bool {
+        // The same count, and not only zero twice: a stock that has opened and closed in between
+        // had credit for a while, and the count's other half tells that.
         // Acquire (E10): pairs with `OpenStocks::add_one` and `remove_one`.
         // Mutation: e10-refused-without-a-second-look
         // Mutation: e10-refusal-trusts-one-zero
@@ -59,6 +63,7 @@ impl LevelRefusal<'_> {
     /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced
     /// charge may go above max.
     pub(crate) fn is_for_good(&self, n: u64) -> bool {
+        // What does not fit into usage at all is not forced either, whoever drains.
         let after = self.usage.saturating_add(n);
         after > self.max && after <= USAGE_MAX && self.without_credit()
     }

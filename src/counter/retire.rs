@@ -3,7 +3,7 @@
 //! A [`PageCounter`](crate::PageCounter) is *retired* with its last handle: what it holds leaves
 //! its ancestors. The stock of a group that goes offline closes for good. Where more than one
 //! thread has charged the group, that needs a barrier. Such stocks queue, and one barrier serves
-//! all of them: after 64, with the next close, or in `settle`.
+//! all of them: after 64, with the next close, or in `Tree::close_offline_stocks`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
@@ -11,7 +11,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef, SHARED};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{live_peak, make, marks, raw};
+use crate::counter::{live_peak, make, raw, thresholds};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -25,7 +25,7 @@ pub(crate) fn retire(counter: &Counter) {
     let tree = counter.incarnation().tree.counted();
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
-    marks::unprotect(counter);
+    thresholds::unprotect(counter);
     // Taken over now, for the incarnation that names the parent ends with the next step. Given up
     // at last: it may have been the parent's last handle.
     let parent = counter
@@ -66,6 +66,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     let in_block = |block: &Block| {
         // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the
         // counter before this. The pool's locks order this before the next counter with the object.
+        // Pairs with `creation::start`.
         if let Some(cell) = block.audit.get(counter.index) {
             cell.reset();
         }

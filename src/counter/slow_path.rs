@@ -18,11 +18,11 @@ use crate::thread::slow_path::{self, Entered, MayWait};
 pub(crate) struct SlowPath {
     entered: Entered,
     /// Dropped after the field above: the thread is out of the path then.
-    _end: End,
+    _end: PathEnd,
 }
 
 /// Work of the thread at the end of its outermost slow path.
-struct End {
+struct PathEnd {
     outermost: bool,
     /// The thread unwinds from a panic already, and the path is in a destructor.
     unwinding: bool,
@@ -32,7 +32,7 @@ impl SlowPath {
     #[inline]
     pub(crate) fn enter() -> SlowPath {
         let entered = Entered::enter();
-        let end = End {
+        let end = PathEnd {
             outermost: entered.outermost().is_some(),
             unwinding: thread::panicking(),
         };
@@ -97,7 +97,7 @@ impl LazySlowPath {
     }
 }
 
-impl Drop for End {
+impl Drop for PathEnd {
     #[inline]
     fn drop(&mut self) {
         if !self.outermost {
@@ -137,7 +137,7 @@ impl Drop for LeavesWork {
 
 /// Objects that are linked by `next_to_release`. What is left of them when the value is dropped
 /// goes to a list of the process, for the next outermost slow path of any thread.
-pub(crate) struct Linked {
+pub(crate) struct LinkedObjects {
     next: *const Object,
     list: ListOfProcess,
 }
@@ -145,14 +145,14 @@ pub(crate) struct Linked {
 pub(crate) const LOOKS: ListOfProcess = |all| &all.looks;
 const RELEASES: ListOfProcess = |all| &all.releases;
 
-impl Linked {
-    pub(crate) fn new(first: *const (), list: ListOfProcess) -> Linked {
+impl LinkedObjects {
+    pub(crate) fn new(first: *const (), list: ListOfProcess) -> LinkedObjects {
         let next = first.cast();
-        Linked { next, list }
+        LinkedObjects { next, list }
     }
 }
 
-impl Iterator for Linked {
+impl Iterator for LinkedObjects {
     type Item = &'static Object;
 
     #[allow(unsafe_code)]
@@ -165,7 +165,7 @@ impl Iterator for Linked {
     }
 }
 
-impl Drop for Linked {
+impl Drop for LinkedObjects {
     fn drop(&mut self) {
         let first = self.next;
         if first.is_null() || model_failed() {
@@ -198,7 +198,7 @@ pub(crate) fn release_all_claimed() {
 #[cold]
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
-    for object in Linked::new(first, RELEASES) {
+    for object in LinkedObjects::new(first, RELEASES) {
         // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends
         // the incarnation.
         let group = unsafe { object.kept() };
@@ -223,7 +223,7 @@ fn release_claimed_slow(first: *const ()) {
 fn serve_deferred_slow() {
     // Each leaves the list before its mark is taken: from then on another thread may list the
     // counter again.
-    for object in Linked::new(deferred().looks.take(), LOOKS) {
+    for object in LinkedObjects::new(deferred().looks.take(), LOOKS) {
         // SAFETY: `look::defer` has listed it with a handle, which `look_again` gives up.
         let counter: &Counter = unsafe { object.kept() };
         if let Some(policies) = counter.tree().policies() {
@@ -239,7 +239,7 @@ fn serve_deferred_slow() {
 /// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
 pub(crate) fn defer_releases() {
     let claimed = slow_path::exchange_release_queue(ptr::null());
-    drop(Linked::new(claimed, RELEASES));
+    drop(LinkedObjects::new(claimed, RELEASES));
 }
 
 #[cold]

@@ -65,7 +65,8 @@ impl Cover {
     }
 
     pub(crate) fn spare(&self) -> i64 {
-        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        // SeqCst (E25): a thread that waits for room reads it after its mark; pairs with `come` and
+        // `go`.
         self.spare.load(Ordering::SeqCst)
     }
 
@@ -85,7 +86,7 @@ impl Cover {
         mut charge: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut charged = 0;
-        // Acquire (E49): what made spare is charged.
+        // Acquire (E49): what made spare is charged. Pairs with the exchange below, and with `go`.
         let mut spare = self.spare.load(Ordering::Acquire);
         loop {
             let (next, rise) = side.come(spare, n);

@@ -25,7 +25,7 @@ const OPEN_ABOVE: u64 = 8;
 
 /// Which stocks a close reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum CloseScope {
     /// The stock of one counter only.
     Own,
     Subtree,
@@ -92,7 +92,7 @@ impl Stocks {
         &mut self,
         hierarchy: &Hierarchy,
         top: &Counter,
-        scope: Scope,
+        scope: CloseScope,
     ) -> Counters {
         let mut stocks = std::mem::take(&mut self.scratch);
         let mut visit = |counter: &Counter| {
@@ -108,13 +108,13 @@ impl Stocks {
         // however many groups there are, and often none is open below: then nothing is searched.
         let below = top.limits.open.load(Ordering::Relaxed).stocks();
         match scope {
-            Scope::Own => visit(top),
-            Scope::Subtree if below == 0 => {}
-            Scope::Subtree if self.opened.len() / OPENED_COMMON > below => {
+            CloseScope::Own => visit(top),
+            CloseScope::Subtree if below == 0 => {}
+            CloseScope::Subtree if self.opened.len() / OPENED_COMMON > below => {
                 // Many stocks are open elsewhere, and few here.
                 hierarchy.snapshot().subtree(top).for_each(visit);
             }
-            Scope::Subtree => {
+            CloseScope::Subtree => {
                 // Most of the open stocks may be below: each asks its own path.
                 let is_below =
                     |counter: &CounterRef| !counter.is_queued() && counter.is_within(top);

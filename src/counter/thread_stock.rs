@@ -28,26 +28,29 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
         let me = block.charger();
+        // The word says who has charged here: nobody, one thread, or several (`SHARED`). A group with
+        // one charger goes offline without a barrier, so it must not miss a second one.
+        //
         // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees
-        // two chargers, or this thread reads capacity 0. Another thread's mark orders nothing here:
-        // a thread that finds the mark reads capacity after it.
+        // two chargers, or this thread reads capacity 0. What another thread has written orders
+        // nothing here: a thread that finds the word as it is to be reads capacity after it.
         let before = self.charger.load(Ordering::SeqCst);
         // Mutation: e14-mark-of-others-orders-nothing
         if before != me {
-            let marks = before != SHARED;
-            if marks
+            let is_noted = before == SHARED;
+            if !is_noted
                 && (before != 0
                     || self
                         .charger
                         .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
                         .is_err())
             {
-                // Before the mark, with which a third thread passes this by.
+                // Before the word says so, with which a third thread passes this by.
                 live_peak::note_mover(self, None);
                 // SeqCst (E14): as above.
                 // Mutation: e14-second-charger-not-marked
                 self.charger.swap(SHARED, Ordering::SeqCst);
-            } else if marks {
+            } else if !is_noted {
                 live_peak::note_mover(self, Some(block));
             }
             fence_after_exchange();
@@ -68,7 +71,7 @@ impl Counter {
     ) -> T {
         let _transit = block.map(|block| self.begin_transit(block));
         match block {
-            Some(block) => live_peak::settle(self, block),
+            Some(block) => live_peak::record_most(self, block),
             None => live_peak::note_mover(self, None),
         }
         step(block)

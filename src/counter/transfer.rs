@@ -16,7 +16,7 @@ use crate::counter::walk;
 
 /// Bytes that the side which takes a charge has been charged.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenBytes {
     /// At the highest level below the common one.
     rise: u64,
     /// Of that, what the common level is charged for.
@@ -32,10 +32,10 @@ pub(crate) fn transfer_in<'a>(
     n: u64,
     from: &Counter,
     common: &'a Counter,
-) -> Result<Taken, LevelRefusal<'a>> {
+) -> Result<TakenBytes, LevelRefusal<'a>> {
     let path = SlowPath::enter();
     let alone = path.own_block();
-    let mut taken = Taken::default();
+    let mut taken = TakenBytes::default();
     if counter.cover().is_none() && from.cover().is_none() {
         // Above the common level nothing moves: it has the units already.
         reserve::admit(counter, &path, n, Some(common), DrainReach::AllThreads)?;
@@ -85,7 +85,7 @@ pub(crate) fn transfer_in<'a>(
 /// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that
 /// has taken it. Afterwards the counter may be gone.
 #[cold]
-pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
+pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: TakenBytes) {
     let path = SlowPath::enter();
     let alone = path.own_block();
     bookkeeping::note_uncharged(counter, n);

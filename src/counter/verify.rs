@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, exceeded_mark, marks};
+use crate::counter::{cover, exceeded_mark, thresholds};
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
@@ -229,7 +229,7 @@ impl fmt::Display for VerifyFault {
 
 /// Sums of one pass over a subtree, for each counter.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct SubtreeSums {
     live: i64,
     credit: u64,
     children: u64,
@@ -243,23 +243,23 @@ struct Sums {
 // === The check of a tree ===
 
 /// Knowledge of a verdict from outside of the counters.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownOutside<'a> {
     /// The path of a counter, where it has one.
     pub(crate) path: &'a dyn Fn(&Counter) -> Option<String>,
     /// Children of a counter that are counted as in excess, themselves or somewhere below.
     pub(crate) children_in_excess: &'a dyn Fn(&Counter) -> u64,
 }
 
-impl Known<'_> {
+impl KnownOutside<'_> {
     /// For bare counters, which have neither names nor soft limits.
-    pub(crate) const NOTHING: Known<'static> = Known {
+    pub(crate) const NOTHING: KnownOutside<'static> = KnownOutside {
         path: &|_| None,
         children_in_excess: &|_| 0,
     };
 }
 
 /// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
-pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyReport {
+pub(crate) fn verify(tree: &Tree, top: &Counter, known: &KnownOutside<'_>) -> VerifyReport {
     let path = SlowPath::enter();
     let _stocks = tree.lock(&path);
     let hierarchy = tree.hierarchy.snapshot();
@@ -269,7 +269,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
             .chain(hierarchy.dying_below(top))
             .collect(),
     );
-    let mut sums = vec![Sums::default(); order.len()];
+    let mut sums = vec![SubtreeSums::default(); order.len()];
     let mut faults = Vec::new();
     // Children stand after their parents: in reverse order each counter finds its own sums
     // complete.
@@ -301,9 +301,9 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> VerifyRep
                 above.children.saturating_add(usage)
             };
             for (sum, kind) in above.protected.iter_mut().zip(Protection::ALL) {
-                *sum = sum.saturating_add(usage.min(marks::protection(counter, kind)));
+                *sum = sum.saturating_add(usage.min(thresholds::protection(counter, kind)));
             }
-            above.excess += u64::from(sum.excess > 0 || usage > marks::soft(counter));
+            above.excess += u64::from(sum.excess > 0 || usage > thresholds::soft(counter));
             above.ledger += sum.ledger;
             above.marks += sum.marks;
         }
@@ -320,8 +320,8 @@ fn judge(
     tree: &Tree,
     counter: &Counter,
     own_credit: u64,
-    sum: &Sums,
-    known: &Known<'_>,
+    sum: &SubtreeSums,
+    known: &KnownOutside<'_>,
     faults: &mut Vec<VerifyFault>,
 ) {
     let usage = counter.usage();
@@ -356,7 +356,7 @@ fn judge(
         fault(VerifyFaultKind::StockBound, bound, sum.credit);
     }
     for (kind, expected) in Protection::ALL.into_iter().zip(sum.protected) {
-        let found = marks::children_protected(counter, kind);
+        let found = thresholds::children_protected(counter, kind);
         if found != expected {
             fault(VerifyFaultKind::Protection, expected, found);
         }
@@ -400,13 +400,13 @@ fn judge(
     }
     // The tree counts the marks of all its groups.
     let is_root = counter.parent().is_none() && counter.is_memory();
-    let counted = counter.tree().alerts.marks();
+    let counted = counter.tree().alerts.exceeded();
     if is_root && counter.tree().policies().is_some() && counted != sum.marks {
         fault(VerifyFaultKind::Mark, sum.marks, counted);
     }
 }
 
-impl Sums {
+impl SubtreeSums {
     /// Usage as it is to be, by the audit.
     fn usage(&self, counter: &Counter) -> u64 {
         let held = |units: i64| units.max(0).cast_unsigned();
@@ -419,13 +419,13 @@ impl Sums {
     }
 
     /// The group covers and its parent does not.
-    fn of_top(self, counter: &Counter) -> Sums {
+    fn of_top(self, counter: &Counter) -> SubtreeSums {
         if counter.cover().is_none() {
             return self;
         }
         let credit = cover::counted_credit(counter, self.credit);
         let live = self.usage(counter).saturating_sub(credit).cast_signed();
-        Sums {
+        SubtreeSums {
             live,
             credit,
             ledger: ledger::compare(counter, self.ledger),

@@ -262,7 +262,7 @@ impl<'a> Walk<'a, '_> {
             }
         }
         // The next walks look at that level before they take those below it.
-        ahead::mark(refusal.level);
+        ahead::note_refusal(refusal.level);
         refusal.limited()
     }
 

@@ -40,8 +40,8 @@ pub(crate) const DEFERRED: u64 = 1 << 5;
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
 /// It has found less than it uncharges: see `look::tell_underflow`.
 pub(crate) const DEFERRED_UNDERFLOW: u64 = 1 << 31;
-/// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see
-/// `marks`.
+/// Usage has not passed the threshold of reclaim in the background since a thread last set the bit: see
+/// `thresholds`.
 pub(crate) const RECLAIMS: u64 = 1 << 7;
 /// The group has thresholds of pressure.
 pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;
@@ -62,14 +62,15 @@ impl Watched {
     /// Set bits, before a read of usage. Returns the bits before.
     pub(crate) fn set(&self, bits: u64) -> u64 {
         // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stand for, before the read of
-        // usage. Release (E44): after the count of a mark.
+        // usage. Release (E44): after the count of a mark; pairs with `bits`, after the exchange on
+        // usage or on a count.
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
     /// Clear bits. Returns the bits before.
     pub(crate) fn clear(&self, bits: u64) -> u64 {
         // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still
-        // sees them checks once in vain.
+        // sees them checks once in vain. As in `set`.
         self.0.fetch_and(!bits, Ordering::SeqCst)
     }
 
@@ -85,9 +86,13 @@ impl Watched {
             } else {
                 self.clear(bit);
             }
-            // E55, E43: the value, then the bit, then the value again and usage.
+            // E55, E43: the value, then the bit, then the value again and usage; pairs with the
+            // exchange on usage before `bits`.
             // Mutation: e55-a-mark-is-set-without-a-fence
             fence_after_exchange();
+            // Another thread may have changed the value, and written the bit, between this thread's
+            // look and its write. Then the bit is this thread's, and out of date: so it looks
+            // again.
             let before = std::mem::replace(&mut meant, is_meant());
             // Mutation: e55-a-bit-follows-without-a-second-look
             if meant == before {
@@ -99,6 +104,8 @@ impl Watched {
     /// Exchange all bits, where they are `from` still.
     pub(crate) fn exchange(&self, from: u64, to: u64) -> bool {
         // SeqCst (E43): after the read of usage on which `to` rests, and before the next one.
+        // All bits and not the meant ones alone: a part of several bits, as the pressure, moves at
+        // once, and any other bit that has changed meanwhile makes the caller look again.
         self.0
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -112,7 +119,7 @@ impl Watched {
     #[inline]
     pub(crate) fn bits(&self) -> u64 {
         // SeqCst (E11, E23, E25, E26, E43, E55): after the exchange on usage, or on the count of an
-        // event. Acquire (E44).
+        // event. Acquire (E44); pairs with `set`, `clear` and `exchange`.
         self.0.load(Ordering::SeqCst)
     }
 

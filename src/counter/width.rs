@@ -6,9 +6,9 @@
 //! a charge reads the capacity.
 
 use crate::counter::config::BATCH_MAX;
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::stocks;
+use crate::counter::thresholds;
 use crate::sync::Ordering;
 
 /// A batch is doubled so many times at most: 4 MiB, where it is 256 KiB.
@@ -97,7 +97,7 @@ fn of_all_threads(counter: &Counter) -> u64 {
 /// and in all others.
 fn spare_room(counter: &Counter) -> u64 {
     let spare = |level: &Counter| {
-        let limit = level.max().min(marks::high(level));
+        let limit = level.max().min(thresholds::high(level));
         let part = level.room(limit) / ROOM_SHARE;
         match level.parent() {
             Some(_) if limit == u64::MAX => u64::MAX,

@@ -3,8 +3,8 @@
 use super::handle::Group;
 use crate::counter::allocator;
 use crate::counter::at_limit::{self, StockFinding};
-use crate::counter::cached_slot::{self, SlowWork};
-use crate::counter::object::KeptHeader;
+use crate::counter::cached_slot::{self, CachedStep, SlowWork};
+use crate::counter::object::HeaderRef;
 use crate::counter::slow_path::SlowPath;
 use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
@@ -48,23 +48,26 @@ use crate::thread::unowned::{self, UnownedCount};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
-/// The part of a step that its first call has not done: see [`Owner::begin_charge`].
+/// What the first call of a step in two has come to: see [`Owner::begin_charge`].
+///
+/// An unfinished step is no error, and no `Result` says so: bytes may be counted already, and are
+/// counted wrongly for ever where the second call does not follow.
 ///
 /// ```
-/// use memcg::allocator::Owner;
+/// use memcg::allocator::{BegunStep, Owner};
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let owner = query.run(|| match Owner::begin_charge(64) {
-///     Ok(owner) => owner,
+///     BegunStep::Done(owner) => owner,
 ///     // SAFETY: begun just before, for the same bytes. An allocator has this in a function apart.
-///     Err(rest) => unsafe { Owner::finish_charge(64, rest) },
+///     BegunStep::Unfinished(rest) => unsafe { Owner::finish_charge(64, rest) },
 /// });
 /// assert_eq!(query.live(), 64);
 /// // SAFETY: the bytes are charged, and given back once.
 /// unsafe {
-///     if let Err(rest) = owner.begin_uncharge(64) {
+///     if let BegunStep::Unfinished(rest) = owner.begin_uncharge(64) {
 ///         owner.finish_uncharge(64, rest);
 ///     }
 /// }
@@ -72,8 +75,28 @@ pub struct Owner(u32);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "an unfinished step has to be finished"]
+pub enum BegunStep<T> {
+    /// The first call has done all of it.
+    Done(T),
+    /// The rest is left to the second call.
+    Unfinished(UnfinishedStep),
+}
+
+/// The part of a step that its first call has not done: see [`BegunStep`].
+#[derive(Debug)]
 #[must_use = "the step is not done"]
 pub struct UnfinishedStep(SlowWork);
+
+impl<T> BegunStep<T> {
+    #[inline(always)]
+    fn of<R>(step: CachedStep<R>, done: impl FnOnce(R) -> T) -> BegunStep<T> {
+        match step {
+            CachedStep::Done(result) => BegunStep::Done(done(result)),
+            CachedStep::Unfinished(left) => BegunStep::Unfinished(UnfinishedStep(left)),
+        }
+    }
+}
 
 impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
@@ -110,23 +133,19 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub fn charge(bytes: usize) -> Owner {
-        Owner::begin_charge(bytes)
+        match Owner::begin_charge(bytes) {
+            BegunStep::Done(owner) => owner,
             // SAFETY: begun for these bytes.
-            .unwrap_or_else(|rest| unsafe { Owner::finish_charge(bytes, rest) })
+            BegunStep::Unfinished(rest) => unsafe { Owner::finish_charge(bytes, rest) },
+        }
     }
 
     /// The first part of [`charge`](Self::charge): all of it where the thread charges one group
     /// again and again. It calls nothing. So an allocator saves no registers, where it does the
-    /// rest in a function of its own, as its last step.
-    ///
-    /// # Errors
-    ///
-    /// The rest of the step, for [`finish_charge`](Self::finish_charge).
+    /// rest in a function of its own, as its last step: by [`finish_charge`](Self::finish_charge).
     #[inline(always)]
-    pub fn begin_charge(bytes: usize) -> Result<Owner, UnfinishedStep> {
-        cached_slot::charge(current::word(), bytes as u64)
-            .map(Owner)
-            .map_err(UnfinishedStep)
+    pub fn begin_charge(bytes: usize) -> BegunStep<Owner> {
+        BegunStep::of(cached_slot::charge(current::word(), bytes as u64), Owner)
     }
 
     /// The rest of [`begin_charge`](Self::begin_charge).
@@ -142,7 +161,7 @@ impl Owner {
         current::allocate_for(
             |header| {
                 // SAFETY: the thread's scope keeps the group.
-                let header = unsafe { KeptHeader::new(header) };
+                let header = unsafe { HeaderRef::new(header) };
                 match rest.0 {
                     SlowWork::Undo => Owner(cached_slot::undo_charge(header, n)),
                     _ => Owner(allocator::charge_current(header, n)),
@@ -155,7 +174,9 @@ impl Owner {
         )
     }
 
-    /// Charges an object of so many bytes to `group`, whatever the current group is.
+    /// Charges an object of so many bytes to `group`, whatever the current group is; to the nearest
+    /// group above that is online, where it is offline. Forced, as [`charge`](Self::charge): the call
+    /// never fails, never blocks and runs no foreign code.
     #[inline]
     pub fn charge_to(group: &Group, bytes: usize) -> Owner {
         match allocator::charge(group.header, bytes as u64) {
@@ -177,26 +198,22 @@ impl Owner {
     pub unsafe fn grow(self, bytes: usize) {
         // SAFETY: says the caller; begun for these bytes.
         unsafe {
-            if let Err(rest) = self.begin_grow(bytes) {
+            if let BegunStep::Unfinished(rest) = self.begin_grow(bytes) {
                 self.finish_grow(bytes, rest);
             }
         }
     }
 
     /// The first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) is of a
-    /// charge.
-    ///
-    /// # Errors
-    ///
-    /// The rest of the step, for [`finish_grow`](Self::finish_grow).
+    /// charge. [`finish_grow`](Self::finish_grow) does the rest.
     ///
     /// # Safety
     ///
     /// As for [`grow`](Self::grow).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached_slot::grow(self.0, bytes as u64).map_err(UnfinishedStep)
+    pub unsafe fn begin_grow(self, bytes: usize) -> BegunStep<()> {
+        BegunStep::of(cached_slot::grow(self.0, bytes as u64), |()| ())
     }
 
     /// The rest of [`begin_grow`](Self::begin_grow).
@@ -227,26 +244,22 @@ impl Owner {
     pub unsafe fn uncharge(self, bytes: usize) {
         // SAFETY: says the caller; begun for these bytes.
         unsafe {
-            if let Err(rest) = self.begin_uncharge(bytes) {
+            if let BegunStep::Unfinished(rest) = self.begin_uncharge(bytes) {
                 self.finish_uncharge(bytes, rest);
             }
         }
     }
 
     /// The first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge) is
-    /// of a charge.
-    ///
-    /// # Errors
-    ///
-    /// The rest of the step, for [`finish_uncharge`](Self::finish_uncharge).
+    /// of a charge. [`finish_uncharge`](Self::finish_uncharge) does the rest.
     ///
     /// # Safety
     ///
     /// As for [`uncharge`](Self::uncharge).
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), UnfinishedStep> {
-        cached_slot::uncharge(self.0, bytes as u64).map_err(UnfinishedStep)
+    pub unsafe fn begin_uncharge(self, bytes: usize) -> BegunStep<()> {
+        BegunStep::of(cached_slot::uncharge(self.0, bytes as u64), |()| ())
     }
 
     /// The rest of [`begin_uncharge`](Self::begin_uncharge).
@@ -336,7 +349,8 @@ pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
     current::within(None, work)
 }
 
-/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`].
+/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`]. An addition to a word of
+/// the thread's own, mostly: it takes no lock and allocates nothing.
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
@@ -344,7 +358,8 @@ pub fn charge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Allocated, bytes as u64);
 }
 
-/// Gives back bytes that no group owns.
+/// Gives back bytes that no group owns, on any thread. An addition to a word of the thread's own,
+/// mostly.
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Freed, bytes as u64);
@@ -407,15 +422,15 @@ pub fn settle() {
     // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);
     drop(SlowPath::enter());
-    unowned_group::settle();
+    unowned_group::follow_exactly();
 }
 
 /// A call outside of an allocator begins, with `header` as the current group from here on.
 #[inline]
-pub(super) fn catch_up(header: Option<KeptHeader>) {
+pub(super) fn catch_up(header: Option<HeaderRef>) {
     // Relaxed: a hint. A new group has a closed stock, and an allocator opens none.
     let is_closed =
-        |header: KeptHeader| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
+        |header: HeaderRef| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
     if deferred().is_due() || header.is_some_and(is_closed) {
         catch_up_slow(header);
     }
@@ -425,10 +440,10 @@ pub(super) fn catch_up(header: Option<KeptHeader>) {
 /// stock of a group that no thread has charged yet.
 #[cold]
 #[inline(never)]
-fn catch_up_slow(header: Option<KeptHeader>) {
+fn catch_up_slow(header: Option<HeaderRef>) {
     let new = header
         .as_ref()
-        .map(KeptHeader::counter)
+        .map(HeaderRef::counter)
         .filter(|counter| allocator::is_new(counter));
     if new.is_none() && !deferred().is_due() {
         return;

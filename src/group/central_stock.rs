@@ -7,7 +7,7 @@ use super::charge_with::{OnFull, charge_slow};
 use super::handle::Group;
 use crate::counter::central;
 use crate::counter::central_word::CentralWord;
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::slot::Consume;
@@ -159,7 +159,7 @@ impl CentralStock {
     /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for
     /// other stocks.
     pub fn release(&self) -> u64 {
-        central::release(self.group.first())
+        central::release_credit(self.group.first())
     }
 
     /// Returns the bytes that lie here. One load: an estimate while other threads charge.
@@ -175,7 +175,7 @@ impl CentralStock {
 
 #[cold]
 #[inline(never)]
-fn charge_if_room_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Option<Charge> {
+fn charge_if_room_slow(header: HeaderRef, bytes: u64, missed: Consume) -> Option<Charge> {
     charge_slow(header, bytes, missed, OnFull::IfRoom)
         .ok()
         .map(|()| Charge::new(header, bytes))

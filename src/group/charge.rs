@@ -9,11 +9,11 @@ use std::mem::ManuallyDrop;
 
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::at_once::{self, Effort};
+use crate::admission::at_once::{self, AtOnceEffort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::uncharge::uncharge_missed;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
@@ -50,20 +50,20 @@ use crate::units::{Bytes, IntoBytes};
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _charge =`"]
 pub struct Charge {
-    pub(super) header: KeptHeader,
+    pub(super) header: HeaderRef,
     pub(super) bytes: u64,
 }
 
 impl Charge {
     /// Owns bytes that have been charged, or for 0 bytes a handle that has been taken.
     #[inline(always)]
-    pub(crate) fn new(header: KeptHeader, bytes: u64) -> Self {
+    pub(crate) fn new(header: HeaderRef, bytes: u64) -> Self {
         Charge { header, bytes }
     }
 
     /// Charges as [`Group::charge`] does.
     #[inline(always)]
-    pub(crate) fn attempt(header: KeptHeader, bytes: u64) -> Result<Charge, ChargeError> {
+    pub(crate) fn attempt(header: HeaderRef, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_and_sleep_slow(header, bytes, missed)?,
@@ -73,16 +73,16 @@ impl Charge {
 
     /// Charges whatever the limits say.
     #[inline]
-    pub(crate) fn by_force(header: KeptHeader, bytes: u64) -> Self {
+    pub(crate) fn by_force(header: HeaderRef, bytes: u64) -> Self {
         let charged = charge_forced(header, bytes);
         if charged == 0 {
-            hold(header.counter());
+            pin_group(header.counter());
         }
         Charge::new(header, charged)
     }
 
     #[inline(always)]
-    pub(crate) fn header(&self) -> KeptHeader {
+    pub(crate) fn header(&self) -> HeaderRef {
         self.header
     }
 
@@ -184,7 +184,7 @@ impl Charge {
         let added = bytes.min(USAGE_MAX - held);
         self.bytes += added;
         if held == 0 && added > 0 {
-            release(self.header.counter());
+            unpin_group(self.header.counter());
         }
         if added < bytes {
             uncharge(self.header, bytes - added);
@@ -210,7 +210,7 @@ impl Charge {
         }
         // Mutation: e15-guard-shrinks-before-it-holds
         if bytes == held {
-            hold(self.header.counter());
+            pin_group(self.header.counter());
         }
         // Mutation: e15-guard-shrinks-before-it-holds
         self.bytes -= bytes;
@@ -436,7 +436,7 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
 ) -> Result<(), ChargeError> {
@@ -448,7 +448,7 @@ pub(super) fn charge_and_sleep_slow(
 
 /// Makes a charge that did not hit. The caller delays the thread for the bytes that it returns.
 pub(super) fn charge_undelayed(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
@@ -462,19 +462,19 @@ pub(super) fn charge_undelayed(
 #[cold]
 #[inline(never)]
 pub(super) fn try_charge_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
 ) -> Result<(), ChargeError> {
-    charge_at_once(header, bytes, missed, Effort::Drain)
+    charge_at_once(header, bytes, missed, AtOnceEffort::Drain)
 }
 
 /// What the charge finds to wake or to notify, a thread of the tree does.
 pub(super) fn charge_at_once(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
-    effort: Effort,
+    effort: AtOnceEffort,
 ) -> Result<(), ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| {
@@ -488,19 +488,19 @@ pub(super) fn charge_at_once(
 
 /// Takes a handle on the group.
 #[cold]
-pub(super) fn hold(counter: &Counter) {
+pub(super) fn pin_group(counter: &Counter) {
     Handle::pin(counter).into_raw();
 }
 
 /// Gives a handle on the group up. Afterwards the group may be gone.
 #[inline]
-pub(super) fn release(counter: &Counter) {
+pub(super) fn unpin_group(counter: &Counter) {
     drop(Handle::adopt(counter.object()));
 }
 
 /// Charges whatever the limits say. Returns the bytes charged.
 #[inline(always)]
-fn charge_forced(header: KeptHeader, bytes: u64) -> u64 {
+fn charge_forced(header: HeaderRef, bytes: u64) -> u64 {
     match header.consume(bytes) {
         Consume::Hit => bytes,
         missed => header.counter().force_slow(bytes, missed),
@@ -508,7 +508,7 @@ fn charge_forced(header: KeptHeader, bytes: u64) -> u64 {
 }
 
 #[inline(always)]
-fn uncharge(header: KeptHeader, bytes: u64) {
+fn uncharge(header: HeaderRef, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
         missed => uncharge_missed(&header, bytes, missed),
@@ -517,11 +517,11 @@ fn uncharge(header: KeptHeader, bytes: u64) {
 
 #[cold]
 #[inline(never)]
-fn drop_slow(header: KeptHeader, bytes: u64) {
+fn drop_slow(header: HeaderRef, bytes: u64) {
     if bytes > 0 {
         uncharge_missed(&header, bytes, Put::Full);
     } else {
-        release(header.counter());
+        unpin_group(header.counter());
     }
 }
 

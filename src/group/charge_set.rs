@@ -10,7 +10,7 @@ use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::ahead;
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::sync::Ordering;
 use crate::thread::slot::Consume;
 use crate::units::IntoBytes;
@@ -72,7 +72,7 @@ impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
             .iter()
             .map(|&(counter, amount)| (counter, amount.into_bytes().0))
             .collect();
-        let mut headers: SmallVec<[KeptHeader; ON_STACK]> =
+        let mut headers: SmallVec<[HeaderRef; ON_STACK]> =
             SmallVec::from_elem(group.header, amounts.len());
         // Room for the charges, too, before the first is made: from then on nothing allocates.
         let mut charges = SmallVec::with_capacity(amounts.len());
@@ -265,7 +265,7 @@ impl Group {
     fn charge_each(
         &self,
         amounts: &[(CounterKey, u64)],
-        headers: &mut [KeptHeader],
+        headers: &mut [HeaderRef],
         rest: impl FnOnce((usize, Consume)) -> Result<(), ChargeError>,
     ) -> Result<(), ChargeError> {
         // Several keys are looked up where the first is.
@@ -297,7 +297,7 @@ impl Group {
     /// The header of a counter that has been charged: all of a set are this runtime's.
     #[cold]
     #[inline(never)]
-    fn header_made_slow(&self, counter: CounterKey) -> KeptHeader {
+    fn header_made_slow(&self, counter: CounterKey) -> HeaderRef {
         self.header_of(counter).unwrap_or(self.header)
     }
 
@@ -315,7 +315,7 @@ impl Group {
         (at, missed): (usize, Consume),
         verb: Verb,
     ) -> Result<(), ChargeError> {
-        let mut made = Made {
+        let mut made = MadeCharges {
             group: self,
             amounts,
             from: at + 1,
@@ -405,7 +405,7 @@ impl Group {
 }
 
 /// The charges of a set that were made already. The drop gives them back.
-struct Made<'a> {
+struct MadeCharges<'a> {
     group: &'a Group,
     amounts: &'a [(CounterKey, u64)],
     /// From here on all of them.
@@ -414,7 +414,7 @@ struct Made<'a> {
     before: Option<usize>,
 }
 
-impl Drop for Made<'_> {
+impl Drop for MadeCharges<'_> {
     fn drop(&mut self) {
         let before = self.before.filter(|&before| before < self.from);
         for at in (self.from..self.amounts.len()).chain(before) {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::charge::{Charge, charge_at_once, charge_undelayed};
 use super::error::{ChargeError, Repr};
 use super::handle::Group;
-use crate::admission::at_once::{self, Effort};
+use crate::admission::at_once::{self, AtOnceEffort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
 use crate::counter::object::Counter;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::pressure::high::{above, is_any_above, levels_that_delay};
 use crate::pressure::throttle;
 use crate::thread::context;
@@ -221,7 +221,7 @@ impl Charge {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
     full: OnFull,
@@ -242,8 +242,8 @@ pub(super) fn charge_slow(
             let _ = throttle::delay_after(counter, walked, false, None);
             Ok(())
         }
-        OnFull::Start => charge_at_once(header, bytes, missed, Effort::Start),
-        OnFull::Now => charge_at_once(header, bytes, missed, Effort::Own),
+        OnFull::Start => charge_at_once(header, bytes, missed, AtOnceEffort::Start),
+        OnFull::Now => charge_at_once(header, bytes, missed, AtOnceEffort::Own),
         OnFull::IfRoom => context::without_foreign(|| charge_if_room(header, bytes, missed)),
     }
 }
@@ -280,7 +280,7 @@ impl Group {
 }
 
 #[cold]
-fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: GrowBy) -> bool {
+fn charge_spare_slow(header: HeaderRef, bytes: u64, missed: Consume, grow: GrowBy) -> bool {
     let counter = header.counter();
     let blocking = |wait_for| steps::charge_spare(counter, bytes, missed, wait_for);
     let at_once = |effort| {
@@ -293,9 +293,9 @@ fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: Grow
         GrowBy::With(OnFull::Reclaim) => blocking(WaitFor::Nothing)
             .map(|walked| throttle::delay_after(counter, walked, false, None))
             .is_some(),
-        GrowBy::TryCharge => at_once(Effort::Drain),
-        GrowBy::With(OnFull::Start) => at_once(Effort::Start),
-        GrowBy::With(OnFull::Now) => at_once(Effort::Own),
+        GrowBy::TryCharge => at_once(AtOnceEffort::Drain),
+        GrowBy::With(OnFull::Start) => at_once(AtOnceEffort::Start),
+        GrowBy::With(OnFull::Now) => at_once(AtOnceEffort::Own),
         GrowBy::With(OnFull::IfRoom | OnFull::Wait(_)) => {
             context::without_foreign(|| charge_if_room(header, bytes, missed)).is_ok()
         }
@@ -304,7 +304,7 @@ fn charge_spare_slow(header: KeptHeader, bytes: u64, missed: Consume, grow: Grow
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given
 /// back as any charge is, which serves a waiter that came meanwhile (E25).
-fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn charge_if_room(header: HeaderRef, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let counter = header.counter();
     if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
         // What the thread has charged ahead is credit, which is no group's excess.

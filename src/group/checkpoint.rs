@@ -13,7 +13,7 @@ use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
 use crate::counter::credit::online_or_above;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::hierarchy::group_tree;
 use crate::pressure::delayed::Delayed;
 use crate::pressure::delays::Alarm;
@@ -131,12 +131,12 @@ impl Group {
 }
 
 #[inline]
-fn is_alert(header: KeptHeader) -> bool {
+fn is_alert(header: HeaderRef) -> bool {
     header.counter().tree().alerts.any()
 }
 
 /// A handle on the group that a checkpoint of this one asks for.
-fn asked(header: KeptHeader) -> Group {
+fn asked(header: HeaderRef) -> Group {
     Group::pinned(online_or_above(header.counter()))
 }
 
@@ -146,7 +146,7 @@ fn refused(failure: ChargeFailure<'_>, group: &Group) -> ChargeError {
 
 #[cold]
 #[inline(never)]
-fn checkpoint_slow(header: KeptHeader) -> Result<(), ChargeError> {
+fn checkpoint_slow(header: HeaderRef) -> Result<(), ChargeError> {
     if !concerns(online_or_above(header.counter())) {
         return Ok(());
     }
@@ -192,7 +192,7 @@ enum Pause {
 
 impl CheckpointFuture {
     #[inline]
-    fn new(header: Option<KeptHeader>) -> CheckpointFuture {
+    fn new(header: Option<HeaderRef>) -> CheckpointFuture {
         CheckpointFuture {
             pause: None,
             group: header.filter(|&header| is_alert(header)).map(asked),

@@ -7,7 +7,7 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
@@ -97,7 +97,7 @@ impl Group {
 
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
-    pub(super) fn header_of(&self, counter: CounterKey) -> Option<KeptHeader> {
+    pub(super) fn header_of(&self, counter: CounterKey) -> Option<HeaderRef> {
         match counter.number {
             0 => Some(self.header),
             number => group_object::further(self.first()).header(number, counter.builder),
@@ -106,7 +106,7 @@ impl Group {
 
     /// The same for several keys, one after the other.
     #[inline(always)]
-    pub(super) fn headers(&self) -> impl Fn(CounterKey) -> Option<KeptHeader> {
+    pub(super) fn headers(&self) -> impl Fn(CounterKey) -> Option<HeaderRef> {
         let further = group_object::further(self.first());
         move |counter| match counter.number {
             0 => Some(self.header),
@@ -193,7 +193,8 @@ impl GroupCounter {
     }
 
     /// Does what [`Group::set_max`] does. It may block: in async code use
-    /// [`set_max_now`](Self::set_max_now).
+    /// [`set_max_now`](Self::set_max_now). Returns the units above the max that stay, 0 if usage fits.
+    /// Only memory asks reclaimers for them.
     ///
     /// # Errors
     ///
@@ -239,8 +240,8 @@ impl GroupCounter {
         )
     }
 
-    /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory
-    /// are the group's.
+    /// Reads the events of this counter in the subtree, as [`Group::events`] does: some loads, so they
+    /// are not all of one instant. Those of memory are the group's.
     pub fn events(&self) -> Events {
         Events::read(self.keep_of(), self.counter(), false)
     }

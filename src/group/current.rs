@@ -3,7 +3,7 @@
 use super::allocator;
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::thread::current::{self, EnteredScope};
 
 /// # The current group
@@ -109,9 +109,9 @@ impl Group {
 /// The header of the thread's current group. The caller leaves no scope while it uses the result.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(super) fn current_header() -> Option<KeptHeader> {
+pub(super) fn current_header() -> Option<HeaderRef> {
     // SAFETY: the scope keeps the group.
-    current::header().map(|header| unsafe { KeptHeader::new(header) })
+    current::header().map(|header| unsafe { HeaderRef::new(header) })
 }
 
 /// The thread is in a group as long as this value is there: see [`Group::enter`].

@@ -11,7 +11,7 @@ use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
-use crate::admission::steps::begin;
+use crate::admission::steps::{FirstPoll, begin};
 use crate::admission::wait::{InLine, LineTime};
 use crate::pressure::delayed::{self, Delayed};
 use crate::pressure::line;
@@ -231,8 +231,10 @@ impl Future for ChargeFuture {
                     let time = LineTime::begin(this.time);
                     this.end = time.until;
                     match begin(this.group.first(), this.bytes, missed, time, this.holder) {
-                        Ok(in_line) => this.state = Stage::InLine(in_line),
-                        Err(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
+                        FirstPoll::InLine(in_line) => this.state = Stage::InLine(in_line),
+                        FirstPoll::Ended(result) => {
+                            ended = Some(of_group(result, &this.group, this.bytes));
+                        }
                     }
                 }
             }

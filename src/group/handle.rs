@@ -1,12 +1,15 @@
-//! The handle on a group, which keeps it, and its id.
+//! The handle on a group, which keeps it, and who the group is: its id, name, path and parent.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::incarnation::Generation;
-use crate::counter::object::{KeptHeader, Object};
+use crate::counter::object::{HeaderRef, Object};
 use crate::counter::{make, object};
+use crate::hierarchy::names;
+use crate::state::name::GroupName;
 
 /// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share.
 /// Clones name the same group, and comparison is by identity.
@@ -41,7 +44,7 @@ use crate::counter::{make, object};
 /// ```
 pub struct Group {
     /// The header of the group's first counter. This value owns a handle on it.
-    pub(super) header: KeptHeader,
+    pub(super) header: HeaderRef,
 }
 
 /// Names a group for as long as the process runs. No other group ever has the same id.
@@ -91,7 +94,7 @@ impl Group {
     #[allow(unsafe_code)]
     pub(crate) fn from_handle(handle: Handle) -> Group {
         // SAFETY: the value has the handle.
-        let header = unsafe { KeptHeader::new(handle.header) };
+        let header = unsafe { HeaderRef::new(handle.header) };
         handle.into_raw();
         Group { header }
     }
@@ -118,6 +121,53 @@ impl Group {
             number: self.first().number,
             generation: self.first().state().generation(),
         }
+    }
+
+    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty.
+    /// A number is formatted by this call.
+    pub fn name(&self) -> Cow<'_, str> {
+        match names::of(self.first()) {
+            GroupName::Text(text) => Cow::Borrowed(text),
+            name @ GroupName::Number(_) => Cow::Owned(name.to_string()),
+            GroupName::Unnamed => Cow::Borrowed(""),
+        }
+    }
+
+    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works
+    /// offline. It takes no lock, and allocates the text.
+    pub fn path(&self) -> String {
+        names::path(self.first())
+    }
+
+    /// The path as an error prints it.
+    pub(crate) fn shown_path(&self) -> String {
+        names::shown(self.first())
+    }
+
+    /// Returns the group above, `None` for the root. It works on a group that is offline, too, and
+    /// takes no lock: a group keeps those above it.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((acme.parent(), runtime.root().parent()), (Some(runtime.root()), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parent(&self) -> Option<Group> {
+        self.first().parent().map(Group::pinned)
+    }
+
+    /// Returns the groups above, nearest first.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("acme", memcg::Limits::new())?.create("q17", memcg::Limits::new())?;
+    /// let paths: Vec<_> = query.ancestors().map(|group| group.path()).collect();
+    /// assert_eq!(paths, ["/acme", "/"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ancestors(&self) -> impl Iterator<Item = Group> + use<> {
+        std::iter::successors(self.parent(), Group::parent)
     }
 }
 

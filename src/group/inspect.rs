@@ -8,7 +8,7 @@ use super::handle::Group;
 use super::ledger::Ledger;
 use crate::admission::lowered;
 use crate::counter::protection::Protection;
-use crate::counter::{children, credit, ledger, marks};
+use crate::counter::{children, credit, ledger, thresholds};
 use crate::hierarchy::{group_tree, limits, stats};
 use crate::pressure::{incidents, line, throttle};
 use crate::reclaim::{excess, shares};
@@ -56,7 +56,7 @@ pub struct GroupInspector<'a> {
 impl GroupInspector<'_> {
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
     pub fn min(&self) -> u64 {
-        marks::protection(self.group.first(), Protection::Min)
+        thresholds::protection(self.group.first(), Protection::Min)
     }
 
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
@@ -72,19 +72,19 @@ impl GroupInspector<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn low(&self) -> u64 {
-        marks::protection(self.group.first(), Protection::Low)
+        thresholds::protection(self.group.first(), Protection::Low)
     }
 
     /// Returns the high in bytes, `u64::MAX` if there is none. One load.
     pub fn high(&self) -> u64 {
-        marks::high(self.group.first())
+        thresholds::high(self.group.first())
     }
 
     /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and two locks where
     /// a group of the runtime has a [share](crate::Limits::share).
     pub fn soft(&self) -> u64 {
         shares::look(self.group.first().tree());
-        marks::soft(self.group.first())
+        thresholds::soft(self.group.first())
     }
 
     /// Tells the runtime how many bytes the max of the root leaves out, because memory of the
@@ -204,7 +204,7 @@ impl GroupInspector<'_> {
     /// ```
     pub fn is_in_excess(&self) -> bool {
         shares::look(self.group.first().tree());
-        marks::is_in_excess(self.group.first())
+        thresholds::is_in_excess(self.group.first())
     }
 
     /// Returns the number of groups below, at any depth, that are above their soft limits. Exact

@@ -5,7 +5,7 @@ use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::spare_word::Cover;
 use crate::counter::{children, credit};
-use crate::hierarchy::preorder::{self, Visited};
+use crate::hierarchy::preorder::{self, VisitedGroup};
 use crate::stat::{StatKey, Stats};
 use crate::thread::slow_path;
 
@@ -145,7 +145,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ledger(&self) -> Ledger {
-        let of = |visited: Visited<'_>| Ledger::of(visited.group, visited.live, visited.ledger);
+        let of =
+            |visited: VisitedGroup<'_>| Ledger::of(visited.group, visited.live, visited.ledger);
         preorder::read(self.first(), 0, of)
             .pop()
             .unwrap_or_default()

@@ -211,16 +211,16 @@ impl Limits {
     /// room. A percentage is one of the group's own max, or where it has none of the nearest max
     /// above. [`Limit::Unlimited`], the default: never.
     ///
-    /// The charge that passes the mark wakes the thread; it neither waits nor runs foreign code for
-    /// that. The thread asks reclaimers until usage is a sixteenth below the mark, with the cause
+    /// The charge that passes the threshold wakes the thread; it neither waits nor runs foreign code for
+    /// that. The thread asks reclaimers until usage is a sixteenth below the threshold, with the cause
     /// [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes nothing that min or
     /// low protects. Where nothing is freed it pauses for 10 ms, then twice as long each time, up
     /// to a second.
     ///
     /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer
     /// that blocks holds up the others there. Charges that do not fit reclaim themselves, as ever.
-    /// A charge that walks compares usage with the mark; a charge from the stock does not. An
-    /// offline group has no mark.
+    /// A charge that walks compares usage with the threshold; a charge from the stock does not. An
+    /// offline group has none.
     ///
     /// ```
     /// use memcg::{Bytes, Charge, Limit, Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
@@ -239,7 +239,7 @@ impl Limits {
     /// let tenant = runtime.root().create("tenant", limits)?;
     /// let cache = Arc::new(Cache(Mutex::new(tenant.charge(80 << 20)?)));
     /// let _registration = tenant.register_reclaimer(cache, ReclaimPriority::NORMAL);
-    /// let _query = tenant.charge(10 << 20)?; // 90 MiB: above the mark
+    /// let _query = tenant.charge(10 << 20)?; // 90 MiB: above the threshold
     /// while tenant.usage() > 80 << 20 {
     ///     std::thread::yield_now(); // the thread of the runtime makes room for the next query
     /// }
@@ -489,7 +489,7 @@ impl Limits {
     }
 
     /// Sets what no charge compares.
-    pub(super) fn set_marks(&self, group: &Counter, setting: Option<SettingName>) {
+    pub(super) fn set_apart(&self, group: &Counter, setting: Option<SettingName>) {
         if let Some(name) = setting {
             setting_names::set(group, name);
         }
@@ -544,13 +544,13 @@ impl Limits {
         };
         let elevated = ("elevated", threshold(self.elevated));
         let critical = ("critical", threshold(self.critical));
-        // A percentage of the mark is one of max itself.
-        let mark = (
+        // A percentage of the threshold is one of max itself.
+        let reclaim_above = (
             "reclaim_above",
             self.reclaim_above
-                .filter(|mark| matches!(mark, Limit::Bytes(_))),
+                .filter(|above| matches!(above, Limit::Bytes(_))),
         );
-        let below_max = [high, soft, min, low, mark].map(|lower| (lower, max));
+        let below_max = [high, soft, min, low, reclaim_above].map(|lower| (lower, max));
         let others = [
             (min, high),
             (low, high),
@@ -637,16 +637,16 @@ mod tests {
     use crate::Runtime;
 
     #[test]
-    fn a_mark_above_max_is_never_passed() {
-        let mark = |above| {
+    fn a_threshold_above_max_is_never_passed() {
+        let check = |above| {
             Limits::new()
                 .reclaim_above(Limit::Bytes(above))
                 .max(2 << 20)
                 .check()
         };
-        assert_eq!(mark(2 << 20), Ok(()));
+        assert_eq!(check(2 << 20), Ok(()));
         let line = "reclaim_above 3 MiB is above max 2 MiB: no usage is above max";
-        assert_eq!(mark(3 << 20).unwrap_err().to_string(), line);
+        assert_eq!(check(3 << 20).unwrap_err().to_string(), line);
         let shares = Limits::new()
             .reclaim_above(Limit::percent(85))
             .max(Limit::percent(50));

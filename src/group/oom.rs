@@ -107,7 +107,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn oom_policy(&self) -> OomPolicy {
-        victims::marks(self.first()).policy()
+        victims::oom_flags(self.first()).policy()
     }
 
     /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
@@ -124,12 +124,12 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_group(&self, together: bool) {
-        victims::marks(self.first()).set(TOGETHER, together);
+        victims::oom_flags(self.first()).set(TOGETHER, together);
     }
 
     /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     pub fn oom_group(&self) -> bool {
-        victims::marks(self.first()).has(TOGETHER)
+        victims::oom_flags(self.first()).has(TOGETHER)
     }
 
     /// With true, never cancels this group and the groups below it, not even with the subtree that
@@ -137,12 +137,12 @@ impl Group {
     ///
     /// Source: an `oom_score_adj` of -1000.
     pub fn set_oom_exempt(&self, exempt: bool) {
-        victims::marks(self.first()).set(EXEMPT, exempt);
+        victims::oom_flags(self.first()).set(EXEMPT, exempt);
     }
 
     /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
     pub fn oom_exempt(&self) -> bool {
-        victims::marks(self.first()).has(EXEMPT)
+        victims::oom_flags(self.first()).has(EXEMPT)
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook

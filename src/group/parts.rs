@@ -3,11 +3,11 @@
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
-use super::charge::{Charge, hold, release};
+use super::charge::{Charge, pin_group, unpin_group};
 use super::error::{ChargeError, Repr, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::move_charge;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 
@@ -38,7 +38,7 @@ impl Charge {
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
-            hold(self.counter());
+            pin_group(self.counter());
         }
         self.bytes = left;
         Ok(Charge {
@@ -59,7 +59,7 @@ impl Charge {
     pub fn take(&mut self) -> Charge {
         // The charge that stays has no bytes, so it needs a handle, also where the charge taken has
         // none.
-        hold(self.counter());
+        pin_group(self.counter());
         Charge {
             header: self.header,
             bytes: mem::take(&mut self.bytes),
@@ -84,7 +84,7 @@ impl Charge {
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
         // Mutation: charges-of-two-counters-are-merged
         if self.header != other.header {
-            hold(self.counter());
+            pin_group(self.counter());
             return Err(MergeError {
                 charge: other,
                 into: Charge::new(self.header, 0),
@@ -139,11 +139,11 @@ impl Charge {
         move_charge((from, new, common), bytes)
             .map_err(|failure| ChargeError::new(failure, new, bytes))?;
         if bytes == 0 {
-            hold(new);
-            release(from);
+            pin_group(new);
+            unpin_group(from);
         }
         // SAFETY: the bytes, or the handle, keep it from here on.
-        self.header = unsafe { KeptHeader::new(new.header) };
+        self.header = unsafe { HeaderRef::new(new.header) };
         Ok(())
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::charge::{Charge, charge_and_sleep_slow, release, try_charge_slow};
+use super::charge::{Charge, charge_and_sleep_slow, try_charge_slow, unpin_group};
 use super::charge_with::{OnFull, charge_slow};
 use super::counters::GroupCounter;
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::counter::raw::{self, GuardlessMove};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;
@@ -110,7 +110,7 @@ impl GroupCounter {
 /// ```
 #[derive(Clone, Copy)]
 pub struct RawCharges<'a> {
-    header: KeptHeader,
+    header: HeaderRef,
     /// Keeps the counter.
     group: &'a Group,
 }
@@ -332,7 +332,7 @@ impl Charge {
     pub unsafe fn from_raw(word: *const (), bytes: u64) -> Charge {
         // SAFETY: the word is that of a header, says the caller, and its bytes or its handle keep
         // the counter.
-        let header = unsafe { KeptHeader::new(&*word.cast::<Header>()) };
+        let header = unsafe { HeaderRef::new(&*word.cast::<Header>()) };
         if bytes > 0 {
             raw::count(header.counter(), bytes, GuardlessMove::Uncharged);
         }
@@ -353,7 +353,7 @@ const fn missed(undone: bool) -> Consume {
 #[cold]
 #[inline(never)]
 fn charge_missed_slow<const UNDONE: bool>(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
 ) -> Result<(), ChargeError> {
     charge_and_sleep_slow(header, bytes, missed(UNDONE))?;
@@ -364,7 +364,7 @@ fn charge_missed_slow<const UNDONE: bool>(
 #[cold]
 #[inline(never)]
 fn try_charge_missed_slow<const UNDONE: bool>(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
 ) -> Result<(), ChargeError> {
     try_charge_slow(header, bytes, missed(UNDONE))?;
@@ -375,7 +375,7 @@ fn try_charge_missed_slow<const UNDONE: bool>(
 #[cold]
 #[inline(never)]
 fn charge_with_missed_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     bytes: u64,
     missed: Consume,
     full: OnFull,
@@ -386,18 +386,18 @@ fn charge_with_missed_slow(
 }
 
 /// No guard has the bytes.
-fn charged(header: KeptHeader, bytes: u64) {
+fn charged(header: HeaderRef, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, GuardlessMove::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
-        release(header.counter());
+        unpin_group(header.counter());
     }
 }
 
 #[cold]
 #[inline(never)]
-fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 {
+fn force_charge_slow<const UNDONE: bool>(header: HeaderRef, bytes: u64) -> u64 {
     let charged = if bytes == 0 {
         0
     } else {
@@ -412,7 +412,7 @@ fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 
 /// The caller has a handle, so the counter is there afterwards.
 #[cold]
 #[inline(never)]
-fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
+fn uncharge_slow<const CLOSED: bool>(header: HeaderRef, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, GuardlessMove::Uncharged);
         uncharge::uncharge_missed(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });

@@ -13,7 +13,6 @@ use crate::pressure::{high, observe, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
 use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
-use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit, Percent};
 
 // === impl Group: limits ===
@@ -122,7 +121,7 @@ impl Group {
             also(due);
         })?;
         let limits = limits.only(is_set);
-        limits.set_marks(
+        limits.set_apart(
             group,
             setting.filter(|_| is_set.has(Settings::SETTING_NAME)),
         );
@@ -131,23 +130,6 @@ impl Group {
             stalls::look_if_stalled(group);
         }
         Ok(())
-    }
-
-    /// The name of the setting; `name` is that of a child that is to be created.
-    pub(super) fn setting_of(
-        &self,
-        limits: Limits,
-        name: Option<GroupName<'_>>,
-    ) -> Result<Option<SettingName>, LimitError> {
-        let refused = |fault| {
-            let name = name.map(|name| name.to_string());
-            LimitError::Setting {
-                group: self.clone(),
-                name,
-                fault,
-            }
-        };
-        limits.setting.transpose().map_err(refused)
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
@@ -211,7 +193,7 @@ impl Group {
     }
 
     /// Returns the limits as they were set, percentages as percentages; `None` for an importance
-    /// and a mark of reclaim that the group has not. `cover_allocations` is true if the group
+    /// and a threshold of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -235,7 +217,7 @@ impl Group {
         Limits {
             share: Some(shares::of(self.first())).filter(|&share| share > 0),
             reclaim_above: Some(set(LimitKind::ReclaimAbove))
-                .filter(|&mark| mark != Limit::Unlimited),
+                .filter(|&threshold| threshold != Limit::Unlimited),
             elevated,
             critical,
             cover_allocations: self.first().cover().is_some(),

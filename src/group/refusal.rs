@@ -7,7 +7,7 @@ use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, marks};
+use crate::counter::{cover, thresholds};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::setting_names::{self, SettingName};
@@ -81,7 +81,7 @@ impl Remedy {
             // Above high, where no charge waits in line.
             None if counter
                 .path_to_root()
-                .any(|level| is_short(level, marks::high(level)) && asks(level)) =>
+                .any(|level| is_short(level, thresholds::high(level)) && asks(level)) =>
             {
                 Remedy::Reclaim
             }
@@ -426,7 +426,7 @@ impl OverLimitError {
         if self.requested > self.most() {
             return vec![raise, "charge less".to_string()];
         }
-        if is_memory && self.requested > self.requester.effective_max() {
+        if is_memory && self.requested > self.requester.first().effective_max() {
             return vec!["charge less".to_string()];
         }
         if self.want() == 0 {

@@ -13,7 +13,7 @@ use super::ledger::Ledger;
 use super::pressure::GroupPressure;
 use crate::counter::{ledger, object};
 use crate::hierarchy::declared_counters::{CounterDecl, DeclaredCounters};
-use crate::hierarchy::preorder::{self, Visited};
+use crate::hierarchy::preorder::{self, VisitedGroup};
 use crate::hierarchy::{events, group_tree, importance, limits, stats};
 use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
@@ -285,7 +285,7 @@ impl SnapshotRow {
     /// Its pressure is that of `now`, or of a moment since.
     #[inline]
     fn read(
-        visited: Visited<'_>,
+        visited: VisitedGroup<'_>,
         further: &DeclaredCounters,
         now: Instant,
         ledger: Ledger,

@@ -1,6 +1,5 @@
 //! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::error::{CreateError, LimitError, NameError, OfflineError};
@@ -10,6 +9,7 @@ use crate::counter::child_count::HasChildren;
 use crate::counter::object;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
+use crate::hierarchy::setting_names::SettingName;
 use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::{offline, unowned};
@@ -135,8 +135,8 @@ impl Group {
             .setting_of(limits, Some(name))
             .map_err(CreateError::Limit)?;
         let thresholds = limits.thresholds();
-        let mark = |group: &object::Counter| {
-            limits.set_marks(group, setting);
+        let set_rest = |group: &object::Counter| {
+            limits.set_apart(group, setting);
             if let Some(thresholds) = thresholds {
                 pressure_levels::set_unlinked(group, thresholds);
             }
@@ -147,7 +147,7 @@ impl Group {
             covers: limits.cover_allocations,
             share: limits.share.unwrap_or(0),
             has_pressure: thresholds.is_some(),
-            mark: &mark,
+            set_rest: &set_rest,
         };
         let mut settled = false;
         loop {
@@ -167,7 +167,7 @@ impl Group {
                 Err(NotCreated::Full(_)) if !settled => {
                     // The groups that are in the way may hold nothing but credit. This slow path
                     // releases them.
-                    group.tree().settle();
+                    group.tree().close_offline_stocks();
                     settled = true;
                     continue;
                 }
@@ -222,50 +222,21 @@ impl Group {
         }
     }
 
-    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty.
-    /// A number is formatted by this call.
-    pub fn name(&self) -> Cow<'_, str> {
-        match names::of(self.first()) {
-            GroupName::Text(text) => Cow::Borrowed(text),
-            name @ GroupName::Number(_) => Cow::Owned(name.to_string()),
-            GroupName::Unnamed => Cow::Borrowed(""),
-        }
-    }
-
-    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works
-    /// offline.
-    pub fn path(&self) -> String {
-        names::path(self.first())
-    }
-
-    /// The path as an error prints it.
-    pub(crate) fn shown_path(&self) -> String {
-        names::shown(self.first())
-    }
-
-    /// Returns the group above, `None` for the root. It works on a group that is offline, too.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// assert_eq!((acme.parent(), runtime.root().parent()), (Some(runtime.root()), None));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn parent(&self) -> Option<Group> {
-        self.first().parent().map(Group::pinned)
-    }
-
-    /// Returns the groups above, nearest first.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let query = runtime.root().create("acme", memcg::Limits::new())?.create("q17", memcg::Limits::new())?;
-    /// let paths: Vec<_> = query.ancestors().map(|group| group.path()).collect();
-    /// assert_eq!(paths, ["/acme", "/"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ancestors(&self) -> impl Iterator<Item = Group> + use<> {
-        std::iter::successors(self.parent(), Group::parent)
+    /// The name of the setting; `name` is that of a child that is to be created.
+    pub(super) fn setting_of(
+        &self,
+        limits: Limits,
+        name: Option<GroupName<'_>>,
+    ) -> Result<Option<SettingName>, LimitError> {
+        let refused = |fault| {
+            let name = name.map(|name| name.to_string());
+            LimitError::Setting {
+                group: self.clone(),
+                name,
+                fault,
+            }
+        };
+        limits.setting.transpose().map_err(refused)
     }
 
     /// Returns the groups directly below that are online at one moment, in no order. No group is

@@ -44,6 +44,8 @@ pub(crate) fn count_made(group: &Counter, event: Event) {
     for level in group.path_to_root() {
         listened |= count_at(level, counts(level), group, event);
     }
+    // Once for the whole path, after all levels have counted: a listener may read the counts of any
+    // of them.
     if listened {
         let _path = SlowPath::enter();
         group
@@ -110,6 +112,8 @@ fn make_missing(group: &Counter) -> bool {
             return true;
         }
         // Mutation: e40-counts-are-made-from-the-group-up
+        // The last ones found are the highest. Where there are more than fit, the loop begins anew
+        // for those below.
         let from_above = (without.saturating_sub(AT_ONCE)..without).rev();
         for level in from_above.filter_map(|number| highest[number % AT_ONCE]) {
             if make_counts(level, cache).is_none() {
@@ -141,6 +145,7 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
             .event_counts
             .fetch_add(1, Ordering::Relaxed);
     } else {
+        // Another thread has given the group counts meanwhile, and may have counted there already.
         put_back(cache, made);
     }
     counts(group)

@@ -14,17 +14,17 @@ use std::cell::UnsafeCell;
 use crate::counter::make::{is_made, made, new_counter};
 use crate::counter::object::Object;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, KeptHeader, Links, PlaceInGroup};
+use crate::counter::object::{Counter, CounterObject, HeaderRef, Links, PlaceInGroup};
 use crate::hierarchy::declared_counters::DeclaredCounters;
 use crate::hierarchy::group_tree::{self, GroupTree};
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::applied::Applied;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
-use crate::state::oom::OomMarks;
+use crate::state::oom::OomFlags;
 use crate::state::reclaim::{NO_RING, RingPlace};
 use crate::state::waiting::FirstInLine;
 use crate::sync::stat_atomic::{AtomicPtr, AtomicU8};
@@ -36,7 +36,7 @@ use crate::thread::objects;
 pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
-    pub(crate) oom: OomMarks,
+    pub(crate) oom: OomFlags,
     /// The settings that come from a spec.
     pub(crate) applied: Applied,
     pub(crate) ring: RingPlace,
@@ -126,7 +126,7 @@ impl FurtherCounters<'_> {
     /// The counter of that number, where that builder has declared it. The group keeps it.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn header(self, number: usize, builder: u64) -> Option<KeptHeader> {
+    pub(crate) fn header(self, number: usize, builder: u64) -> Option<HeaderRef> {
         if !self.declared.is_of(number, builder) {
             return None;
         }
@@ -136,7 +136,7 @@ impl FurtherCounters<'_> {
         // counters of a group are kept together.
         Some(unsafe {
             let counter = self.group.head().byte_add(counter_at(number));
-            KeptHeader::new((*counter.cast::<Object>()).header)
+            HeaderRef::new((*counter.cast::<Object>()).header)
         })
     }
 }
@@ -163,7 +163,7 @@ pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Sh
     let nodes = places_for(nodes);
     let asked = places_at(counters) + nodes * size_of::<PublishedPlace>();
     cache(Shape {
-        kind: Kind::Group { counters, nodes },
+        kind: PoolKind::Group { counters, nodes },
         asked,
         align,
         node: None,
@@ -213,6 +213,8 @@ pub(crate) fn take(
         // no other thread has.
         unsafe {
             let at = |position| first.cast::<Object>().byte_add(counter_at(position));
+            // The object has been a group before, or a thread has run out of memory halfway through
+            // it.
             if is_made(at(position)) {
                 continue;
             }
@@ -240,6 +242,7 @@ pub(crate) fn take(
                     state: CounterState::default(),
                 }),
                 Err(refused) => {
+                    // No counter is taken back: each is whole by itself.
                     // The next thread that takes the object initialises the rest.
                     objects::put(cache, number);
                     return Err(refused);
@@ -258,7 +261,7 @@ impl GroupObject {
                 links: Links::new(),
             },
             state: CounterState::default(),
-            oom: OomMarks::default(),
+            oom: OomFlags::default(),
             applied: Applied::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),

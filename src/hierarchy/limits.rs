@@ -10,7 +10,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
-use crate::counter::{at_limit, links, look, marks};
+use crate::counter::{at_limit, links, look, thresholds};
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
@@ -37,11 +37,11 @@ pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
 pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
     match kind {
         LimitKind::Max => counter.max(),
-        LimitKind::Min => marks::protection(counter, Protection::Min),
-        LimitKind::Low => marks::protection(counter, Protection::Low),
-        LimitKind::Soft => marks::soft(counter),
-        LimitKind::High => marks::high(counter),
-        LimitKind::ReclaimAbove => marks::reclaim_above(counter),
+        LimitKind::Min => thresholds::protection(counter, Protection::Min),
+        LimitKind::Low => thresholds::protection(counter, Protection::Low),
+        LimitKind::Soft => thresholds::soft(counter),
+        LimitKind::High => thresholds::high(counter),
+        LimitKind::ReclaimAbove => thresholds::reclaim_above(counter),
     }
 }
 
@@ -102,11 +102,11 @@ pub(crate) fn set_unlinked(
 fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
     match kind {
         LimitKind::Max => counter.begin_max(bytes),
-        LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
-        LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
-        LimitKind::Soft => marks::set_soft(counter, bytes),
-        LimitKind::High => marks::set_high(counter, bytes),
-        LimitKind::ReclaimAbove => marks::set_reclaim_above(counter, bytes),
+        LimitKind::Min => thresholds::set_protection(counter, Protection::Min, bytes),
+        LimitKind::Low => thresholds::set_protection(counter, Protection::Low, bytes),
+        LimitKind::Soft => thresholds::set_soft(counter, bytes),
+        LimitKind::High => thresholds::set_high(counter, bytes),
+        LimitKind::ReclaimAbove => thresholds::set_reclaim_above(counter, bytes),
     }
 }
 
@@ -147,10 +147,10 @@ pub(crate) fn set(
             counter,
             kind,
             bytes[kind as usize],
-            Moves::ByProgram,
+            MaxMove::ByProgram,
         );
         if kind == LimitKind::Max && stocks.percents {
-            follow(&mut stocks, counter, Moves::ByProgram);
+            follow(&mut stocks, counter, MaxMove::ByProgram);
         }
     }
     // Mutation: a-share-is-taken-in-a-step-of-its-own
@@ -164,22 +164,22 @@ pub(crate) fn move_max(group: &Counter, bytes: u64) -> u64 {
     let path = SlowPath::enter();
     let mut stocks = group.tree().lock(&path);
     note_percent(group, LimitKind::Max, Limit::Bytes(bytes));
-    let excess = apply(&mut stocks, group, LimitKind::Max, bytes, Moves::ByItself);
+    let excess = apply(&mut stocks, group, LimitKind::Max, bytes, MaxMove::ByItself);
     if stocks.percents {
-        follow(&mut stocks, group, Moves::ByItself);
+        follow(&mut stocks, group, MaxMove::ByItself);
     }
     excess
 }
 
 /// Why a max moves.
 #[derive(Clone, Copy)]
-enum Moves {
+enum MaxMove {
     ByProgram,
     ByItself,
 }
 
 /// The max of memory moves, under the tree's lock.
-fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
+fn note_move(counter: &Counter, bytes: u64, moves: MaxMove) {
     if !counter.is_memory() {
         return;
     }
@@ -189,13 +189,19 @@ fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
     }
     let mut waiting = groups.waiting.lock();
     match moves {
-        Moves::ByProgram => waiting.falls.forget(counter),
-        Moves::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
-        Moves::ByItself => {}
+        MaxMove::ByProgram => waiting.falls.forget(counter),
+        MaxMove::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
+        MaxMove::ByItself => {}
     }
 }
 
-fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, moves: Moves) -> u64 {
+fn apply(
+    stocks: &mut Stocks,
+    counter: &Counter,
+    kind: LimitKind,
+    bytes: u64,
+    moves: MaxMove,
+) -> u64 {
     let tree = counter.tree();
     if kind == LimitKind::Max {
         note_move(counter, bytes, moves);
@@ -216,7 +222,7 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64, mo
 
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
-fn follow(stocks: &mut Stocks, top: &Counter, moves: Moves) {
+fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
     for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
         let follows =

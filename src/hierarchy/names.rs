@@ -25,6 +25,7 @@ pub(crate) fn of(counter: &Counter) -> GroupName<'_> {
 /// this takes no lock.
 pub(crate) fn path(counter: &Counter) -> String {
     let mut levels: Vec<&Counter> = counter.path_to_root().collect();
+    // The root has no name of its own: it is what the others' paths begin with.
     levels.pop();
     if levels.is_empty() {
         return "/".to_string();

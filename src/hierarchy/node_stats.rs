@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::group_tree;
 use super::stats::{self, Addition};
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
 use crate::stat::StatKey;
@@ -26,7 +26,7 @@ use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, ThreadStats};
+use crate::thread::cells::{StatAdded, ThreadStats};
 use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be
@@ -41,7 +41,7 @@ pub(crate) const NOT_COUNTED: Above = Above::MAX - 1;
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
 #[inline(always)]
-pub(crate) fn add(header: KeptHeader, stat: StatKey, delta: i64) {
+pub(crate) fn add(header: HeaderRef, stat: StatKey, delta: i64) {
     let _ = account(header, StatScope::Group, stat, delta);
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn add(header: KeptHeader, stat: StatKey, delta: i64) {
 /// `None`: nothing is counted.
 #[inline(always)]
 pub(crate) fn account(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     stat: StatKey,
     delta: i64,
 ) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
-        Added::Done => Some(0),
+        StatAdded::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn account(
 /// lock of its own. Returns whether it has added; if not, nothing has changed.
 #[inline(always)]
 pub(crate) fn account_at_hand<const MOST: usize>(
-    header: KeptHeader,
+    header: HeaderRef,
     stat: StatKey,
     parts: &[(StatScope, i64)],
 ) -> bool {
@@ -81,7 +81,7 @@ pub(crate) fn account_at_hand<const MOST: usize>(
     }
     for (cells, &(scope, delta)) in cells.into_iter().zip(parts) {
         if let Some(cells) = cells
-            && stat.add_known_to(cells, delta, false) == Added::Due
+            && stat.add_known_to(cells, delta, false) == StatAdded::Due
         {
             announce_slow(header, scope);
         }
@@ -94,13 +94,13 @@ pub(crate) fn account_at_hand<const MOST: usize>(
 /// as the account keeps the group. So they have the item, and the thread looks up no more than them.
 #[inline(always)]
 pub(crate) fn unaccount_known<const MOST: usize>(
-    header: KeptHeader,
+    header: HeaderRef,
     item: KnownItem,
     part: impl Fn(usize) -> Option<(StatScope, u64)>,
 ) {
     let Some(cells) = cells_at_hand::<MOST>(header, |number| Some(part(number)?.0)) else {
         for (scope, bytes) in (0..MOST).map_while(part) {
-            unaccount_known_slow(header, scope, item, (bytes, Added::Nowhere));
+            unaccount_known_slow(header, scope, item, (bytes, StatAdded::Nowhere));
         }
         return;
     };
@@ -108,8 +108,8 @@ pub(crate) fn unaccount_known<const MOST: usize>(
         let (Some(cells), Some((scope, bytes))) = (cells, part(number)) else {
             return;
         };
-        if item.add_to(cells, bytes.cast_signed().wrapping_neg()) != Added::Done {
-            unaccount_known_slow(header, scope, item, (bytes, Added::Due));
+        if item.add_to(cells, bytes.cast_signed().wrapping_neg()) != StatAdded::Done {
+            unaccount_known_slow(header, scope, item, (bytes, StatAdded::Due));
         }
     }
 }
@@ -117,10 +117,10 @@ pub(crate) fn unaccount_known<const MOST: usize>(
 #[cold]
 #[inline(never)]
 fn unaccount_known_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     item: KnownItem,
-    (bytes, added): (u64, Added),
+    (bytes, added): (u64, StatAdded),
 ) {
     let stat = stats::coordinator(header.counter())
         .items
@@ -133,7 +133,7 @@ fn unaccount_known_slow(
 /// on its way to have them.
 #[inline(always)]
 fn cells_at_hand<const MOST: usize>(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: impl Fn(usize) -> Option<StatScope>,
 ) -> Option<[Option<ThreadStats>; MOST]> {
     with_local(|local| {
@@ -164,7 +164,7 @@ fn cells_at_hand<const MOST: usize>(
 /// to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
 #[cold]
 #[inline(never)]
-fn announce_slow(header: KeptHeader, scope: StatScope) {
+fn announce_slow(header: HeaderRef, scope: StatScope) {
     let group = header.counter().first();
     if let Some(coordinator) = stats::coordinator_of(group) {
         let _must_flush = stats::list_and_announce_only(group, coordinator, scope);
@@ -172,7 +172,7 @@ fn announce_slow(header: KeptHeader, scope: StatScope) {
 }
 
 #[inline(always)]
-fn cells_of(block: &Block, header: KeptHeader, scope: StatScope) -> Option<ThreadStats> {
+fn cells_of(block: &Block, header: HeaderRef, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells_behind(&header),
         StatScope::On(node) => block.cells_on_behind(&header, node.into()),
@@ -182,7 +182,7 @@ fn cells_of(block: &Block, header: KeptHeader, scope: StatScope) -> Option<Threa
 /// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
 pub(crate) fn unaccount(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     above: Above,
     stat: StatKey,
@@ -197,19 +197,19 @@ pub(crate) fn unaccount(
 }
 
 #[inline(always)]
-fn add_to(header: KeptHeader, scope: StatScope, stat: StatKey, delta: i64) -> Added {
+fn add_to(header: HeaderRef, scope: StatScope, stat: StatKey, delta: i64) -> StatAdded {
     let find = |local: &Local| cells_of(local.fast_block()?, header, scope);
-    with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
+    with_local(find).map_or(StatAdded::Nowhere, |cells| stat.add_to(cells, delta))
 }
 
 #[cold]
 #[inline(never)]
 fn account_slow(
-    header: KeptHeader,
+    header: HeaderRef,
     scope: StatScope,
     stat: StatKey,
     delta: i64,
-    added: Added,
+    added: StatAdded,
 ) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
@@ -221,10 +221,12 @@ fn account_slow(
     if delta == 0 {
         return Some(0);
     }
-    if added == Added::Due {
+    if added == StatAdded::Due {
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
     }
+    // So many levels above are named by a small number, which the account keeps. The root has a
+    // number of its own, for a path of any length leads there.
     let found = (0..NOT_COUNTED)
         .zip(group.path_to_root())
         .find(|(_, level)| takes(level, coordinator, scope));
@@ -237,7 +239,7 @@ fn account_slow(
 }
 
 #[cold]
-fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
+fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
     let group = header.counter().first();
     let level = if above == ROOT {
         group.path_to_root().last()

@@ -38,7 +38,7 @@ use crate::hierarchy::names;
 use crate::state::name::GroupName;
 
 /// Source of the caller's row.
-pub(crate) struct Visited<'a> {
+pub(crate) struct VisitedGroup<'a> {
     pub(crate) group: &'a Handle,
     /// Levels below the group where the call began.
     pub(crate) depth: usize,
@@ -78,7 +78,7 @@ struct Frame {
 pub(crate) fn read<R>(
     top: &Counter,
     depth: usize,
-    mut read: impl FnMut(Visited<'_>) -> R,
+    mut read: impl FnMut(VisitedGroup<'_>) -> R,
 ) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn read<R>(
             } else {
                 path.clone()
             };
-            rows[row] = Some(read(Visited {
+            rows[row] = Some(read(VisitedGroup {
                 group: &group,
                 depth,
                 usage,

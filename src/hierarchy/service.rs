@@ -26,6 +26,8 @@ pub(crate) fn schedule(level: &Counter) {
     // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread
     // that serves it sees all before this.
     if level.limits.watched.set(LISTED) & LISTED == 0 {
+        // In front of the thread's list. The order does not matter: each level is looked at anew
+        // when its turn comes.
         let after = exchange_served(ptr::from_ref(Handle::pin(level).into_raw()).cast());
         group_object::state(level)
             .next_served

@@ -14,7 +14,7 @@ use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{StatKey, Stats};
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
+use crate::thread::cells::{CellsPlace, CellsRow, StatAdded, ThreadStats};
 use crate::thread::local;
 use crate::thread::slow_path::{self, Outermost};
 
@@ -143,7 +143,7 @@ fn add_in_slow_path(
         .and_then(|block| cells(group, block, scope))
         .zip(published(group, scope));
     if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
-        let is_due = stat.add_known_to(cells, delta, fenced) == Added::Due;
+        let is_due = stat.add_known_to(cells, delta, fenced) == StatAdded::Due;
         return Some(is_due && stats.list_and_announce(published, cells));
     }
     // To make published statistics takes a lock that a nested thread may hold.
@@ -243,7 +243,7 @@ pub(super) fn read_fresh<T>(
         return (figures(), missing);
     }
     // Acquire (E41): the figures contain what the first count counts, so the second count counts
-    // what they lack.
+    // what they lack; pairs with `PublishedStats::publish`.
     let counted = || {
         all_published(group).fold(0, |sum: u64, published| {
             sum.wrapping_add(published.counted())
@@ -343,7 +343,7 @@ pub(crate) fn flush_periodic(root: &Counter) {
 
 /// Releases the statistics of a group that is gone. What its threads have written goes to its
 /// ancestors.
-pub(crate) fn release(group: &Counter) {
+pub(crate) fn end(group: &Counter) {
     if all_published(group).next().is_none() {
         return;
     }
@@ -363,7 +363,7 @@ pub(crate) fn release(group: &Counter) {
     // Mutation: one-place-of-statistics-is-released
     for place in places(group) {
         if let Some(published) = place.get() {
-            coordinator(group).release(published);
+            coordinator(group).end(published);
             place.clear();
         }
     }

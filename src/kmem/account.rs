@@ -55,7 +55,7 @@ impl Kmem {
         // The bytes held are fewer where usage would pass 2^63.
         kmem.accounts.account_all(placement, kmem.charge.bytes());
         // Before, all of the precharge was on no node.
-        kmem.settle_tiers(u64::MAX);
+        kmem.charge_tiers(u64::MAX);
         // Mutation: the-rest-of-a-precharge-stays
         kmem.charge.shrink(Bytes(held.saturating_sub(bytes)));
         kmem
@@ -76,11 +76,11 @@ impl Kmem {
     }
 
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
-    pub(super) fn settle_tiers(&mut self, unplaced: u64) {
+    pub(super) fn charge_tiers(&mut self, unplaced: u64) {
         if !self.numa().tiers.is_empty() {
             let group = self.group();
             let placement = self.placement();
-            self.tiers.settle(&group, unplaced, &placement);
+            self.tiers.charge_placed(&group, unplaced, &placement);
         }
     }
 
@@ -136,7 +136,7 @@ impl Kmem {
         let Bytes(bytes) = bytes.into_bytes();
         let unplaced = self.unplaced();
         let moved = self.accounts.migrated(from, to, bytes);
-        self.settle_tiers(unplaced);
+        self.charge_tiers(unplaced);
         moved
     }
 
@@ -229,7 +229,7 @@ impl Kmem {
             self.accounts
                 .account(scope, bytes.saturating_sub(self.accounts.on(scope)));
         }
-        self.settle_tiers(unplaced);
+        self.charge_tiers(unplaced);
     }
 
     /// Gives a part back, each byte from its node, at most what is there. Returns how many bytes.
@@ -255,7 +255,7 @@ impl Kmem {
                 .accounts
                 .unaccount(self.accounts.scope(Some(node)), bytes);
         }
-        self.settle_tiers(unplaced);
+        self.charge_tiers(unplaced);
         // Mutation: a-part-frees-what-is-elsewhere
         self.charge.shrink(Bytes(gone))
     }

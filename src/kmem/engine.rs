@@ -1,6 +1,6 @@
 //! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
-use crate::counter::object::{Counter, CounterRef, KeptHeader};
+use crate::counter::object::{Counter, CounterRef, HeaderRef};
 use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::config::{Numa, Tier};
@@ -54,7 +54,7 @@ pub(super) fn numa(counter: &Counter) -> &Numa {
 
 /// The header of a tier's counter, in the group of this counter.
 #[allow(unsafe_code)]
-pub(super) fn header_of(tier: &Tier, counter: &Counter) -> KeptHeader {
+pub(super) fn header_of(tier: &Tier, counter: &Counter) -> HeaderRef {
     let of = counter.group().nth(tier.counter).unwrap_or(counter);
     // SAFETY: the caller charges it while it keeps the group.
     unsafe { CounterRef::new(of) }.header()

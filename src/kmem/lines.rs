@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::placement::Placement;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::{NodeId, Topology};
@@ -15,7 +15,7 @@ use crate::units::Bytes;
 /// The bytes of one guard on each node, as one item, on the counter that has this header. The drop
 /// takes them off, so it comes before the charge ends, which keeps the counter.
 pub(super) struct Accounts {
-    pub(super) header: KeptHeader,
+    pub(super) header: HeaderRef,
     pub(super) stat: StatKey,
     /// Two nodes, and one for metadata, need no allocation.
     pub(super) lines: SmallVec<[AccountLine; 3]>,
@@ -32,7 +32,7 @@ pub(super) struct AccountLine {
 
 impl AccountLine {
     #[inline]
-    pub(super) fn take_off(&self, header: KeptHeader, stat: StatKey, bytes: u64) {
+    pub(super) fn take_off(&self, header: HeaderRef, stat: StatKey, bytes: u64) {
         if let Some(above) = self.above {
             node_stats::unaccount(header, self.scope, above, stat, bytes.cast_signed());
         }
@@ -41,7 +41,7 @@ impl AccountLine {
 
 impl Accounts {
     #[inline]
-    pub(super) fn new(header: KeptHeader, stat: StatKey) -> Accounts {
+    pub(super) fn new(header: HeaderRef, stat: StatKey) -> Accounts {
         Accounts {
             header,
             stat,

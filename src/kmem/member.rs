@@ -94,7 +94,7 @@ impl KmemMember {
     #[cold]
     fn refresh(&mut self) {
         // Acquire (E29): the thread notes the count before it reads the group. A move in between is
-        // counted beyond this one.
+        // counted beyond this one. Pairs with the count of a move.
         // Mutation: e29-move-noted-after-the-group
         self.seen = self.shared.moves.load(Ordering::Acquire);
         let now = self.shared.group.lock().clone();

@@ -12,7 +12,7 @@ use super::engine::{has_statistics, numa};
 use super::lines::{AccountLine, Accounts, node_of, scope_of};
 use super::precharge::Precharge;
 use super::tiers::Tiers;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::group::{Charge, Group};
 use crate::hierarchy::node_stats::{self, Above, NOT_COUNTED};
 use crate::hierarchy::stats;
@@ -46,7 +46,7 @@ const NO_NODE: u8 = u8::MAX;
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct PackedKmem<const NODES: usize = 1> {
-    header: KeptHeader,
+    header: HeaderRef,
     /// The parts, by place in these three. The first of no bytes ends them.
     bytes: [u32; NODES],
     /// [`NOT_COUNTED`] for what is accounted nowhere.
@@ -227,7 +227,7 @@ impl Kmem {
         if is_above && has_statistics(&self.charge, from) {
             self.gather(from);
         }
-        self.settle_tiers(unplaced);
+        self.charge_tiers(unplaced);
     }
 
     /// Moves the whole account to one scope.

@@ -99,13 +99,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// An empty placement.
+    /// Makes an empty placement.
     #[inline]
     pub fn new() -> Placement {
         Placement::default()
     }
 
-    /// Bytes on one node.
+    /// Makes a placement of so many bytes on one node.
     #[inline]
     pub fn on(node: NodeId, bytes: impl IntoBytes) -> Placement {
         let mut placement = Placement::new();
@@ -183,7 +183,7 @@ impl Placement {
         );
     }
 
-    /// All bytes.
+    /// Returns all bytes, those on no node included.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.nodes
@@ -191,7 +191,7 @@ impl Placement {
             .fold(self.unplaced, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// The bytes on a node.
+    /// Returns the bytes on a node, 0 for one that it does not name.
     pub fn on_node(&self, node: NodeId) -> u64 {
         self.nodes
             .iter()
@@ -199,13 +199,13 @@ impl Placement {
             .map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// The bytes on no node.
+    /// Returns the bytes on no node: of pages that no thread has touched.
     #[inline]
     pub fn unplaced(&self) -> u64 {
         self.unplaced
     }
 
-    /// Nodes with the bytes on each, by rising number.
+    /// Returns the nodes with the bytes on each, by rising number. Nodes without any are left out.
     #[inline]
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.nodes.iter().copied()

@@ -73,12 +73,12 @@ impl Group {
 }
 
 impl Precharge {
-    /// Bytes held.
+    /// Returns the bytes held, in bytes of the group's memory. No load of a shared word.
     pub fn bytes(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// The group that is charged: a handle of its own.
+    /// Returns the group that is charged, as a handle of its own.
     pub fn group(&self) -> Group {
         self.charge.group()
     }

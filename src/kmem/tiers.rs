@@ -2,7 +2,7 @@
 
 use super::engine::{header_of, numa};
 use super::placement::{Placement, PrechargeBound};
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::numa::config::Tier;
@@ -75,7 +75,7 @@ impl Tiers {
 
     /// Charges each tier the bytes on its nodes, and the promised ones that may yet come there.
     /// `before` bytes were on no node before.
-    pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
+    pub(super) fn charge_placed(&mut self, group: &Group, before: u64, placement: &Placement) {
         let touched = before.saturating_sub(placement.unplaced());
         let given_up = placement.unplaced().saturating_sub(before);
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
@@ -201,7 +201,7 @@ impl Tiers {
 
     /// The guards of the charges that [`forget`](Self::forget) has left, for bytes on nodes.
     pub(super) fn of_parts(
-        header: KeptHeader,
+        header: HeaderRef,
         parts: impl Iterator<Item = (NodeId, u64)> + Clone,
     ) -> Tiers {
         let mut tiers = Tiers::default();

@@ -2,13 +2,13 @@
 //! all this is released again.
 
 use crate::counter::config::CounterConfig;
-use crate::counter::creation::{self, Init};
+use crate::counter::creation::{self, CounterInit};
 use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks, retire};
+use crate::counter::{make, retire, thresholds};
 use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::{events, group_object, names, stats};
@@ -53,10 +53,13 @@ pub(crate) fn root_group(
     let pool = group_object::group_cache(groups.counters_of_root(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
-    let inits = configs.iter().enumerate().map(|(number, config)| Init {
-        covers: covers && number == 0,
-        ..Init::root(tree, config)
-    });
+    let inits = configs
+        .iter()
+        .enumerate()
+        .map(|(number, config)| CounterInit {
+            covers: covers && number == 0,
+            ..CounterInit::root(tree, config)
+        });
     let group = start_group(tree, groups, true, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group
@@ -81,7 +84,7 @@ pub(crate) struct NewGroup<'a> {
     /// It changes its pressure, which events count.
     pub(crate) has_pressure: bool,
     /// Sets all else, before another thread sees the group.
-    pub(crate) mark: &'a dyn Fn(&Counter),
+    pub(crate) set_rest: &'a dyn Fn(&Counter),
 }
 
 /// Creates a group below `parent`. Most of it happens before any other thread can find the group;
@@ -96,7 +99,7 @@ pub(crate) fn create(
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
     let init = |above: &Counter| {
-        let mut init = Init::below(above);
+        let mut init = CounterInit::below(above);
         init.covers |= settings.covers && above.is_memory();
         init
     };
@@ -137,7 +140,7 @@ pub(crate) fn create(
             // What the steps before have made goes back. The group was not linked, so nobody else
             // has it.
             // Mutation: a-group-that-is-not-made-keeps-its-ring
-            rings::release(&group);
+            rings::end(&group);
             // Mutation: a-group-that-is-not-made-keeps-its-events
             events::forget(&group);
             group_object::of(&group).end();
@@ -184,13 +187,13 @@ fn link(
     }
     // Mutation: a-group-below-an-observed-one-acts
     observe::follow_unlinked(group);
-    if marks::soft(group) < u64::MAX || settings.share > 0 {
+    if thresholds::soft(group) < u64::MAX || settings.share > 0 {
         rings::make(group)?;
     }
     if !admit_group(groups) {
         return Err(NotCreated::Full(groups.settings.groups_max));
     }
-    (settings.mark)(group);
+    (settings.set_rest)(group);
     let linked = shard.link(group, names::is_named(group)).ok_or_else(|| {
         // Mutation: a-group-that-is-not-made-is-counted
         dismiss_group(groups);
@@ -251,7 +254,7 @@ fn start_group(
     groups: &GroupTree,
     is_root: bool,
     name: Name,
-    inits: impl Iterator<Item = Init>,
+    inits: impl Iterator<Item = CounterInit>,
 ) -> Result<Handle, NoMemory> {
     let group = group_object::take(tree, groups, is_root)?;
     for (counter, init) in group.objects().zip(inits) {
@@ -271,12 +274,12 @@ pub(crate) fn release_object(
 ) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more, and the
     // tree's lock is not needed. Else a stock waits for a barrier still; it holds no credit, for
-    // usage is zero.
+    // usage is zero. Pairs with `Tree::uncount` and `central::uncount`.
     if group.group().any(|counter| counter.is_open()) {
         let path = SlowPath::enter();
         retire::forget_open(tree, &mut tree.lock(&path), group);
     }
-    tree.hierarchy.lock_of(group).release(group);
+    tree.hierarchy.lock_of(group).unlink_dying(group);
     // Mutation: a-released-group-is-counted
     dismiss_group(groups);
     // The next group with the object finds no slot that is active.
@@ -287,8 +290,8 @@ pub(crate) fn release_object(
     // Mutation: a-name-keeps-its-bytes
     count_name(groups, group, u64::wrapping_sub);
     // Mutation: a-released-group-keeps-its-ring
-    rings::release(group);
-    stats::release(group);
+    rings::end(group);
+    stats::end(group);
     // Mutation: a-released-group-keeps-its-events
     group.group().for_each(events::forget);
     group_object::of(group).end();

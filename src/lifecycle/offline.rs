@@ -9,7 +9,7 @@ use crate::counter::links;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{central, exceeded_mark, marks, retire};
+use crate::counter::{central, exceeded_mark, retire, thresholds};
 use crate::hierarchy::service::{self, WAITS};
 use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations, shares};
@@ -22,7 +22,8 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     let path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
-    // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
+    // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar;
+    // pairs with `Tree::open` and `central::open`.
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
     // A stock that waits for a barrier already has been closed, by another thread that takes the
@@ -95,11 +96,11 @@ fn leave(shard: &mut Shard, group: &Counter) {
     shard.leave(group);
     for counter in group.group() {
         // Mutation: an-offline-group-is-protected
-        marks::unprotect(counter);
+        thresholds::unprotect(counter);
         // Mutation: e23-offline-stays-in-excess
-        marks::set_soft(counter, u64::MAX);
-        marks::set_reclaim_above(counter, u64::MAX);
-        if marks::is_excess_wrong(counter) {
+        thresholds::set_soft(counter, u64::MAX);
+        thresholds::set_reclaim_above(counter, u64::MAX);
+        if thresholds::is_excess_wrong(counter) {
             excess::cross(counter);
         }
         // After all this: a thread that sees the bit finds the stock closed, and no protection and

@@ -59,6 +59,8 @@ impl OwnBytes {
 /// and others in turn; visits each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
     let path = SlowPath::enter();
+    // Each lock in turn and none beside another one: the figures are of slightly different moments,
+    // which a figure of memory may be.
     let (groups, tables) = tree.hierarchy.sizes();
     OwnBytes {
         pools: pool_bytes(tree, groups),
@@ -73,6 +75,8 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
 
 fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let shared = group_tree::shared(tree);
+    // A header belongs to a counter of a group for as long as the object exists, and free objects
+    // keep theirs: so these count as well.
     let headers = |counters: usize, groups: u64| (counters * size_of::<Header>()) as u64 * groups;
     let objects = match tree.pool_below.get() {
         Some(below) => {
@@ -84,6 +88,7 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
                 + tree.pool.bytes(1)
                 + below.bytes(below_root)
         }
+        // No counter was declared: the root's objects and all others are of one shape, in one pool.
         None => {
             headers(shared.counters_of_root(), groups + tree.pool.free()) + tree.pool.bytes(groups)
         }

@@ -1,12 +1,11 @@
 //! Questions and reports of charging to the policies of a tree of groups, passed on to each of
 //! them.
 
+use crate::counter::at_limit;
 use crate::counter::handle::Handle;
 use crate::counter::object::Object;
-use crate::counter::object::tree::{Policies, StockMove};
+use crate::counter::object::tree::{LookFinding, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
-use crate::counter::watch::WAITING;
-use crate::counter::{at_limit, marks, pressure_mark};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::{Scheduled, schedule};
 use crate::hierarchy::{events, stats};
@@ -42,19 +41,20 @@ impl Policies for GroupTree {
         events::count(counter, Event::Underflow);
     }
 
-    fn usage_moved(&self, counter: &Counter) {
+    fn usage_moved(&self, counter: &Counter, found: LookFinding) {
         // The level is served at the end of the slow path, outside of all locks. A call that runs
-        // no foreign code starts no thread to count credit, either.
-        if counter.limits.watched.is_for(WAITING)
-            || marks::is_to_reclaim(counter)
-            || (!context::leaves_foreign() && pressure_levels::is_to_count(counter))
-        {
+        // no foreign code starts no thread to count credit, either; nor does a walk while the last
+        // count's pause lasts.
+        let counts_credit = found.may_be_credit
+            && !context::leaves_foreign()
+            && !pressure_levels::is_in_pause(counter);
+        if found.serves_line || found.is_to_reclaim || counts_credit {
             schedule(counter);
         }
-        if marks::is_excess_wrong(counter) {
+        if found.crosses_soft {
             excess::cross(counter);
         }
-        if pressure_mark::is_wrong(counter) {
+        if found.moves_pressure {
             pressure_levels::correct(counter);
         }
     }

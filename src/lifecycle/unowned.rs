@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what
-//! the count has moved by. So the charge follows the count, and both are equal after [`settle`].
+//! the count has moved by. So the charge follows the count, and both are equal after [`follow_exactly`].
 
 use crate::counter::allocator;
 use crate::counter::handle::Handle;
@@ -51,7 +51,7 @@ pub(crate) fn charge_to(group: Option<&Counter>) {
     let before = std::mem::replace(&mut state.charged, next);
     drop(state);
     give_up(before);
-    settle();
+    follow_exactly();
 }
 
 /// Without the lock: to give back calls the policies, and the handle may be the last one.
@@ -95,7 +95,7 @@ pub(crate) fn may_have_changed() {
 }
 
 /// Charges what the count has moved by; waits a moment for a thread that does so.
-pub(crate) fn settle() {
+pub(crate) fn follow_exactly() {
     let patience = Patience::new();
     while !follow(1) && patience.wait() {}
 }
@@ -111,7 +111,7 @@ fn follow(step: u64) -> bool {
     let unowned = unowned_charge();
     let mut state = unowned.lock();
     // The thread that has it compares again before it puts it back. One that wants an exact figure
-    // comes again: see `settle`.
+    // comes again: see `follow_exactly`.
     if state.out {
         return false;
     }

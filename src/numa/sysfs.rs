@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
+use super::topology::{NODES_MAX, NodeId, Topology, TopologyDraft, TopologyError};
 
 /// The folder where the kernel mounts sysfs.
 const ROOT: &str = "/sys";
@@ -117,7 +117,7 @@ impl Topology {
         } else {
             &possible
         };
-        let mut draft = Draft::default();
+        let mut draft = TopologyDraft::default();
         // A node that is online is possible, even where the other file does not list it.
         for number in possible
             .iter()

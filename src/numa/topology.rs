@@ -188,7 +188,7 @@ impl Topology {
     where
         P: IntoIterator<Item = usize>,
     {
-        let mut draft = Draft::default();
+        let mut draft = TopologyDraft::default();
         for (node, processors) in nodes {
             draft.add_node(node, true)?;
             processors
@@ -277,7 +277,7 @@ impl Topology {
     /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let node_of = vec![Some(NodeId(0)); processors.clamp(1, PROCESSORS_MAX)];
-        let draft = Draft {
+        let draft = TopologyDraft {
             nodes: vec![Node {
                 id: NodeId(0),
                 online: true,
@@ -313,14 +313,14 @@ impl fmt::Debug for Topology {
 
 /// A topology while a caller adds nodes and processors.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct TopologyDraft {
     nodes: Vec<Node>,
     /// By processor. An iterator's numbers go straight in here, so that an endless iterator ends in
     /// an error.
     node_of: Vec<Option<NodeId>>,
 }
 
-impl Draft {
+impl TopologyDraft {
     pub(super) fn add_node(&mut self, node: NodeId, online: bool) -> Result<(), TopologyError> {
         if self.nodes.iter().any(|other| other.id == node) {
             return Err(TopologyError::NodeTwice { node });

@@ -65,7 +65,7 @@ impl Extension for Declarations {
             covers: false,
             share: 0,
             has_pressure: false,
-            mark: &|_| (),
+            set_rest: &|_| (),
         };
         // SAFETY: the caller keeps the parent.
         let parent = unsafe { Object::of(parent).kept() };

@@ -5,11 +5,11 @@ use std::fmt;
 use crate::counter::at_limit;
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, CounterRef, KeptHeader, Object};
+use crate::counter::object::{Counter, CounterRef, HeaderRef, Object};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
-use crate::counter::{creation, marks, retire};
+use crate::counter::{creation, retire, thresholds};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::slot::{Consume, Put};
@@ -60,13 +60,13 @@ const HOOK_CALLS_MAX: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct PageCounter<K = Alone> {
-    header: KeptHeader,
+    header: HeaderRef,
     keep: K,
 }
 
 /// Keeps a counter alone, and its ancestors, in the tree: the default of [`PageCounter`].
 #[derive(Clone)]
-pub struct Alone(Arc<Keep>);
+pub struct Alone(Arc<CounterKeep>);
 
 impl fmt::Debug for Alone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,14 +74,14 @@ impl fmt::Debug for Alone {
     }
 }
 
-struct Keep {
+struct CounterKeep {
     /// With a handle of this value.
     counter: CounterRef,
     name: Box<str>,
-    parent: Option<Arc<Keep>>,
+    parent: Option<Arc<CounterKeep>>,
 }
 
-impl Drop for Keep {
+impl Drop for CounterKeep {
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -115,7 +115,7 @@ impl<K> PageCounter<K> {
     }
 
     #[inline(always)]
-    pub(crate) fn header(&self) -> KeptHeader {
+    pub(crate) fn header(&self) -> HeaderRef {
         self.header
     }
 
@@ -245,13 +245,13 @@ impl PageCounter {
     }
 
     #[allow(unsafe_code)]
-    fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
+    fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<CounterKeep>>) -> PageCounter {
         // SAFETY: the value has the handle.
         let kept = unsafe { CounterRef::new(&counter) };
         counter.into_raw();
         PageCounter::new(
             &kept,
-            Alone(Arc::new(Keep {
+            Alone(Arc::new(CounterKeep {
                 counter: kept,
                 name,
                 parent,
@@ -489,7 +489,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
     /// ```
     pub fn set_min(&self, units: u64) {
-        marks::set_protection(self.counter(), Protection::Min, units);
+        thresholds::set_protection(self.counter(), Protection::Min, units);
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
@@ -506,7 +506,7 @@ impl PageCounter {
     /// assert_eq!((cache.low(), cache.child().low()), (50, 0), "children have their own");
     /// ```
     pub fn set_low(&self, units: u64) {
-        marks::set_protection(self.counter(), Protection::Low, units);
+        thresholds::set_protection(self.counter(), Protection::Low, units);
     }
 }
 
@@ -518,12 +518,12 @@ impl<K> PageCounter<K> {
 
     /// Returns the units that reclaim never touches, 0 by default. One load.
     pub fn min(&self) -> u64 {
-        marks::protection(self.counter(), Protection::Min)
+        thresholds::protection(self.counter(), Protection::Min)
     }
 
     /// Returns the units that reclaim touches last, 0 by default. One load.
     pub fn low(&self) -> u64 {
-        marks::protection(self.counter(), Protection::Low)
+        thresholds::protection(self.counter(), Protection::Low)
     }
 
     /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches

@@ -4,8 +4,8 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, VerifyReport, verify};
-use crate::counter::{credit, effective, marks};
+use crate::counter::verify::{KnownOutside, VerifyReport, verify};
+use crate::counter::{credit, effective, thresholds};
 use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
@@ -203,7 +203,11 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn verify(&self) -> VerifyReport {
-        verify(self.counter().tree(), self.counter(), &Known::NOTHING)
+        verify(
+            self.counter().tree(),
+            self.counter(),
+            &KnownOutside::NOTHING,
+        )
     }
 }
 
@@ -378,13 +382,13 @@ impl<K> PageCounter<K> {
     /// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Min)
+        thresholds::children_protected(self.counter(), Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in units. One load. Exact at every
     /// quiescent point.
     pub fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Low)
+        thresholds::children_protected(self.counter(), Protection::Low)
     }
 
     /// Returns the units of usage that min protects against pressure on `root`: this counter's

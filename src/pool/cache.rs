@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::pool::depot::BATCH;
-    use crate::pool::shape::{Kind, PoolAlign};
+    use crate::pool::shape::{PoolAlign, PoolKind};
     use crate::sync::{POOL_STASH, many};
 
     /// Few of such objects are in a chunk.
@@ -161,7 +161,7 @@ mod tests {
     /// Never dropped, as all caches: the directory keeps the addresses of its objects.
     fn small(asked: usize, align: PoolAlign) -> Shared<Cache> {
         share(Cache::new(Shape {
-            kind: Kind::Stats { items: 0 },
+            kind: PoolKind::Stats { items: 0 },
             asked,
             align,
             node: None,
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_shape_has_one_cache() {
         let shape = |asked| Shape {
-            kind: Kind::Stats { items: 0 },
+            kind: PoolKind::Stats { items: 0 },
             asked,
             align: PoolAlign::Packed,
             node: None,

@@ -44,7 +44,7 @@ impl PoolAlign {
 
 /// The type of the objects. Two layouts of one size are two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PoolKind {
     /// Counters that are no group's.
     Counter,
     /// Groups of so many counters, with places for the statistics on so many nodes.
@@ -58,13 +58,13 @@ pub(crate) enum Kind {
     },
 }
 
-impl Kind {
+impl PoolKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Group { .. } => "group",
-            Kind::Events => "events",
-            Kind::Stats { .. } => "stats",
+            PoolKind::Counter => "counter",
+            PoolKind::Group { .. } => "group",
+            PoolKind::Events => "events",
+            PoolKind::Stats { .. } => "stats",
         }
     }
 }
@@ -72,7 +72,7 @@ impl Kind {
 /// The properties that distinguish one cache from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PoolKind,
     /// Bytes of an object.
     pub(crate) asked: usize,
     pub(crate) align: PoolAlign,
@@ -158,7 +158,7 @@ mod tests {
         {
             for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
                 let shape = Shape {
-                    kind: Kind::Events,
+                    kind: PoolKind::Events,
                     asked,
                     align,
                     node: None,

@@ -1,20 +1,20 @@
-//! Reclaim before charges need it: a level whose usage passes a mark is reclaimed down to a second
+//! Reclaim before charges need it: a level whose usage passes a threshold is reclaimed down to a second
 //! one, by a thread of the tree.
 //!
 //! A bit of the level's word (`counter::watch::RECLAIMS`) says that no thread reclaims there. A
-//! walk that leaves usage above the mark and finds the bit has its thread serve the level. There
+//! walk that leaves usage above the threshold and finds the bit has its thread serve the level. There
 //! one thread takes the bit and leaves the level to the tree's thread. That one sets the bit once
-//! usage is at the second mark, and reads usage again (E55). In between no walk looks.
+//! usage is at the second threshold, and reads usage again (E55). In between no walk looks.
 //!
 //! The list names levels without a handle, so a pause keeps no group.
 
 use std::mem;
 use std::time::Duration;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::thresholds;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline};
-use crate::reclaim::round::Request;
+use crate::reclaim::round::ReclaimRequest;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::Background;
@@ -29,6 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// next turn.
 pub(crate) fn turn(job: Background) -> Option<Background> {
     let level = &*job.level.try_pin()?;
+    // The group's threshold has gone with it. Its bit stays clear, so no walk looks any more.
     if level.state().is_offline() {
         return None;
     }
@@ -38,7 +39,7 @@ pub(crate) fn turn(job: Background) -> Option<Background> {
     next
 }
 
-/// A panic of the engine ends the turn, and the thread with it: the next walk above the mark has a
+/// A panic of the engine ends the turn, and the thread with it: the next walk above the threshold has a
 /// thread reclaim.
 struct WatchesAgain<'a>(&'a Counter);
 
@@ -46,7 +47,7 @@ impl Drop for WatchesAgain<'_> {
     #[cold]
     fn drop(&mut self) {
         if !model_failed() {
-            marks::watch_again(self.0);
+            thresholds::watch_again(self.0);
         }
     }
 }
@@ -55,16 +56,23 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
     loop {
         // Credit is no group's excess: what is above after this is live.
         if over(level) > 0 {
+            // From here on an uncharge below goes up the tree, so what reclaimers give shows in
+            // usage.
             level.tree().close_below(level);
         }
         if over(level) > 0 {
             let before = over(level);
             let comes = one_round(level);
+            // A reclaimer may say that it has freed bytes while usage stays, because other threads
+            // charge as much or because it counts what it will free later. Without this the thread
+            // would ask it without a pause, for ever.
             job.unseen = if over(level) < before {
                 0
             } else {
                 job.unseen + 1
             };
+            // No pause while rounds bring something, but each round is a turn of its own: other
+            // levels get theirs in between.
             let goes_on = comes && job.unseen < ROUNDS_MAX;
             job.pause = if goes_on {
                 Duration::ZERO
@@ -72,11 +80,15 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
                 (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
             };
             if over(level) > 0 {
+                // Usage is still above the second threshold, so the bit stays clear: the level has
+                // a turn to come, and a walk need not ask for one.
                 job.at = clock::now() + job.pause;
                 return Some(job);
             }
         }
-        if !marks::arm(level) {
+        // Usage is low enough. Where it has passed the threshold between the last look and the bit,
+        // this thread has the bit again, and goes on.
+        if !thresholds::arm(level) {
             return None;
         }
         job.pause = Duration::ZERO;
@@ -84,9 +96,11 @@ fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
     }
 }
 
-/// Bytes above the second mark.
+/// Bytes above the second threshold.
 fn over(level: &Counter) -> u64 {
-    level.usage().saturating_sub(marks::reclaim_down_to(level))
+    level
+        .usage()
+        .saturating_sub(thresholds::reclaim_down_to(level))
 }
 
 /// False: nothing came.
@@ -94,10 +108,13 @@ fn one_round(level: &Counter) -> bool {
     if !registrations::any_below(level) {
         return false;
     }
-    let mut request = Request::new(ReclaimCause::Background, deadline(level))
+    let mut request = ReclaimRequest::new(ReclaimCause::Background, deadline(level))
+        // Nobody waits for this round: it takes nothing that low protects, and leaves the level to
+        // a round that is under way for a charge.
         .waits(false)
         .breaks_low(None);
     let round = round::run(level, over(level), &mut request);
+    // `None`: nothing was short by the time that the round began, so there is no reason to pause.
     round.is_none_or(|round| round.report.freed > 0 || round.others)
 }
 
@@ -111,7 +128,7 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::WeakCounter;
-    use crate::state::started::{Levels, Reason};
+    use crate::state::started::{BackgroundLevels, TurnReason};
     use crate::sync::takes_n_log_n;
     use crate::{
         Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
@@ -134,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A group of 64 MiB whose mark is at 48 MiB, with a cache.
+    /// A group of 64 MiB whose threshold is at 48 MiB, with a cache.
     fn cached(runtime: &Runtime, bytes: u64) -> (Group, Arc<Cache>, Registration) {
         let limits = Limits::new()
             .max(Limit::Bytes(64 * MIB))
@@ -172,15 +189,15 @@ mod tests {
             let (group, cache, _registration) = cached(&runtime, 40 * MIB);
             assert_eq!(
                 (
-                    marks::reclaim_above(group.first()),
-                    marks::reclaim_down_to(group.first())
+                    thresholds::reclaim_above(group.first()),
+                    thresholds::reclaim_down_to(group.first())
                 ),
                 (48 * MIB, 45 * MIB)
             );
             let more = group.charge(Bytes(7 * MIB)).unwrap();
             assert!(
                 is_armed(&group) && cache.threads.lock().unwrap().is_empty(),
-                "below the mark"
+                "below the threshold"
             );
             drop(more);
             for _ in 0..3 {
@@ -207,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A mark that is set below usage, a max that is lowered, and an allocator's charge: each is a
+    /// A threshold that is set below usage, a max that is lowered, and an allocator's charge: each is a
     /// crossing.
     #[test]
     fn each_way_across_the_mark() {
@@ -244,19 +261,19 @@ mod tests {
             .create("own", half.max(Limit::Bytes(400)))
             .unwrap();
         let none = runtime.root().create("none", half).unwrap();
-        let mark = |group: &Group| marks::reclaim_above(group.first());
-        assert_eq!((mark(&own), mark(&none)), (200, 500));
+        let threshold = |group: &Group| thresholds::reclaim_above(group.first());
+        assert_eq!((threshold(&own), threshold(&none)), (200, 500));
         runtime.root().set_max(Limit::Bytes(600)).unwrap();
-        assert_eq!((mark(&own), mark(&none)), (200, 300));
+        assert_eq!((threshold(&own), threshold(&none)), (200, 300));
         own.set_max(Limit::Bytes(100)).unwrap();
-        assert_eq!(mark(&own), 50);
+        assert_eq!(threshold(&own), 50);
         own.set_limits(
             Limits::new()
                 .max(Limit::Bytes(80))
                 .reclaim_above(Limit::percent(25)),
         )
         .unwrap();
-        assert_eq!(mark(&own), 20, "of the max that is set with it");
+        assert_eq!(threshold(&own), 20, "of the max that is set with it");
     }
 
     /// Nothing that low protects is taken.
@@ -313,12 +330,12 @@ mod tests {
         assert!((1..=400).contains(&asked), "{asked} calls");
     }
 
-    /// A turn that a panic of the engine ends leaves its level to the next walk above the mark.
+    /// A turn that a panic of the engine ends leaves its level to the next walk above the threshold.
     #[test]
     fn a_turn_that_unwinds_is_not_the_last() {
         let runtime = Runtime::builder().build().unwrap();
         let (group, _cache, _registration) = cached(&runtime, 40 * MIB);
-        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        assert!(thresholds::take_bit(group.first()), "a thread reclaims");
         let unwinds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _watches = WatchesAgain(group.first());
             panic!("as a fault of the engine would");
@@ -328,13 +345,13 @@ mod tests {
         until(|| group.live() <= 45 * MIB && is_armed(&group));
     }
 
-    /// Levels that stay above their marks, because nothing gives, have a turn each, which costs a
+    /// Levels that stay above their thresholds, because nothing gives, have a turn each, which costs a
     /// look-up in the list of them.
     #[test]
     fn levels_that_get_nothing_take_turns() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let begun = Instant::now();
-        let mut levels = Levels::default();
+        let mut levels = BackgroundLevels::default();
         let above = |number: u64| {
             let group = runtime.root().create(number, Limits::new()).unwrap();
             let held = group.charge(Bytes(MIB)).unwrap();
@@ -350,7 +367,7 @@ mod tests {
             for (group, _) in &groups {
                 levels.add(Background {
                     level: WeakCounter::new(group.first()),
-                    reason: Reason::Mark,
+                    reason: TurnReason::Threshold,
                     at: begun,
                     pause: Duration::ZERO,
                     unseen: 0,
@@ -384,7 +401,7 @@ mod tests {
             .store(1, crate::sync::Ordering::Relaxed);
         let first = Background {
             level: WeakCounter::new(group.first()),
-            reason: Reason::Mark,
+            reason: TurnReason::Threshold,
             at: Instant::now(),
             pause: Duration::ZERO,
             unseen: 0,

@@ -38,11 +38,14 @@ pub(crate) fn delay_of_task(
     }
     for level in levels_that_delay(group) {
         if !registrations::any_below(level) {
+            // Nobody to ask, so the drain is all that can help, and is cheap enough for a task.
             drain_excess(level);
             continue;
         }
         let waker = Foreign::new(waker.unwrap_or(Waker::noop()).clone());
         if !started::shrink_to_high_and_wake(level, importance::of(group), waker) {
+            // The system has no thread. Then this one asks the reclaimers: a task that is delayed
+            // for what nobody reclaims would be delayed each time.
             shrink_to_high(level, importance::of(group));
         }
     }
@@ -78,6 +81,8 @@ impl Delayed {
         if is_over(until) || !is_delayed(group) {
             return None;
         }
+        // Without a thread to wake it the future would have to wake itself time and again, on a
+        // thread that others need. Then it goes on instead.
         let alarm = alarm(group, until, waker)?;
         let _stall = stand_still(group, clock::now());
         // SAFETY: the owner keeps the group as long as it has the value.

@@ -97,7 +97,7 @@ struct DelaysFound {
     by_credit: SmallVec<[Handle; 1]>,
 }
 
-enum Next {
+enum DelaysStep {
     Look,
     Sleep(Duration),
     End,
@@ -105,34 +105,46 @@ enum Next {
 
 impl Delays {
     /// Those whose end has come leave the table, [`SLICE`] at most.
-    fn look(&mut self, now: Instant, found: &mut DelaysFound) -> Next {
+    fn look(&mut self, now: Instant, found: &mut DelaysFound) -> DelaysStep {
         for _ in 0..SLICE {
             let Some(&(look, number)) = self.looks.first() else {
-                return self.helper.rest(now, false).map_or(Next::End, Next::Sleep);
+                // The thread outlives the last delay by a second. Delays come in bursts, and a
+                // thread for each burst would cost more than the sleep.
+                return self
+                    .helper
+                    .rest(now, false)
+                    .map_or(DelaysStep::End, DelaysStep::Sleep);
             };
+            // Not to the microsecond: many delays share a look, and a delay is some 10 ms at least.
             if look > now {
-                return Next::Sleep(look.saturating_duration_since(now).max(REST));
+                return DelaysStep::Sleep(look.saturating_duration_since(now).max(REST));
             }
+            // Either it goes back below, with a later look, or its delay is over.
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else {
                 continue;
             };
+            // The waker is taken out under the lock and woken without. So a future that is dropped
+            // meanwhile finds nothing of its own in the table, and is woken in vain at most.
             if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
                 found
                     .ended
                     .extend(self.remove(number).map(|delay| delay.waker));
                 continue;
             }
+            // Looks become rare as the delay becomes old: what kept it up for a second will hardly
+            // be gone in the next 10 ms, and thousands of delays would keep the thread busy.
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
             if let Some(group) = delay.group.filter(|group| is_delayed_by_credit(group)) {
                 // The delay is in the table, so its future keeps the group.
                 found.by_credit.push(Handle::pin(&group));
+                // The drain may end the delay at once, and only a look notices.
                 rest = LOOK;
             }
             delay.look = delay.until.min(now + rest);
             self.looks.insert((delay.look, number));
         }
-        Next::Look
+        DelaysStep::Look
     }
 
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without
@@ -143,6 +155,8 @@ impl Delays {
         }
         self.numbers += 1;
         self.looks.insert((delay.look, self.numbers));
+        // The thread sleeps until the look that was first before. Only one that comes before that
+        // has to wake it.
         if self.looks.first() == Some(&(delay.look, self.numbers)) {
             self.helper.wake();
         }
@@ -180,6 +194,8 @@ impl Delays {
             let Some(delay) = self.all.get_mut(&number) else {
                 continue;
             };
+            // The caller may hold locks, and a waker is foreign code. So the delay is not ended
+            // here: it is due at once, and the thread wakes its future.
             if delay.until > now && delay.group.is_some_and(|group| is_meant(&group)) {
                 self.looks.remove(&(delay.look, number));
                 delay.until = now;
@@ -220,6 +236,8 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let of_process = delays();
     let mut delays = of_process.lock();
     let result = work(&mut delays);
+    // A hint, for a thread that takes a group offline: where no delay has a group it leaves the
+    // lock to others. What it misses so, the look after 10 ms finds.
     COUNT.store(delays.of_groups, Ordering::Relaxed);
     result
 }
@@ -240,6 +258,8 @@ pub(crate) fn went_offline(group: &Counter) {
 /// the thread.
 pub(crate) fn start_after_fork() {
     if STARTED_IN.load(Ordering::Relaxed) != u64::from(std::process::id()) {
+        // The child of a fork has the parent's table and none of its threads. A delay there would
+        // last for ever.
         with(|delays| delays.all.is_empty() || delays.start());
     }
 }
@@ -248,12 +268,13 @@ fn run() {
     loop {
         let mut found = DelaysFound::default();
         let next = with(|delays| delays.look(clock::now(), &mut found));
+        // Look again at once then, and sleep only after a look that has found nothing to wake.
         // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes
         // next is out of date then.
         let next = if found.ended.is_empty() {
             next
         } else {
-            Next::Look
+            DelaysStep::Look
         };
         found
             .by_credit
@@ -261,9 +282,9 @@ fn run() {
             .for_each(|group| drain_credit(&group));
         found.ended.wake();
         match next {
-            Next::Look => {}
-            Next::Sleep(time) => park(Some(time)),
-            Next::End => return,
+            DelaysStep::Look => {}
+            DelaysStep::Sleep(time) => park(Some(time)),
+            DelaysStep::End => return,
         }
     }
 }
@@ -307,6 +328,8 @@ impl Alarm {
         if let known @ (None | Some(true)) = with(is_known) {
             return known.is_some();
         }
+        // The other waker is cloned outside of the lock, and the old one dropped there: both are
+        // foreign code. Meanwhile the delay may have ended, so it is looked up again.
         let mut waker = Foreign::new(waker.clone());
         with(|delays| {
             let delay = delays.all.get_mut(&self.0);
@@ -389,7 +412,7 @@ mod tests {
             if !found.ended.is_empty() {
                 return (looks, now);
             }
-            let Next::Sleep(time) = next else {
+            let DelaysStep::Sleep(time) = next else {
                 panic!("one delay is one look")
             };
             now += time;
@@ -491,9 +514,12 @@ mod tests {
         let mut found = DelaysFound::default();
         assert!(matches!(
             delays.look(begun, &mut found),
-            Next::Sleep(LINGER)
+            DelaysStep::Sleep(LINGER)
         ));
-        assert!(matches!(delays.look(begun + LINGER, &mut found), Next::End));
+        assert!(matches!(
+            delays.look(begun + LINGER, &mut found),
+            DelaysStep::End
+        ));
         assert!(delays.helper.running().is_none() && found.ended.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
-use crate::counter::{credit, marks};
+use crate::counter::{credit, thresholds};
 use crate::hierarchy::group_tree;
 use crate::reclaim::repeat::may_call_out;
 
@@ -22,7 +22,8 @@ pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn above(level: &Counter) -> u64 {
     if level.limits.watched.is_for(HIGH) {
-        level.usage().saturating_sub(marks::high(level))
+        // The bit says that there is a high at all, and is in a word that walks load anyway.
+        level.usage().saturating_sub(thresholds::high(level))
     } else {
         0
     }
@@ -35,7 +36,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// the tree is above a limit, it loads one word.
 #[inline]
 pub(crate) fn is_any_above(group: &Counter, bytes: u64) -> bool {
-    // E44: a walk that has left a level above its high has set or found a mark.
+    // E44: a walk that has left a level above its high has set or found a mark; pairs with
+    // `exceeded_mark::correct`.
     bytes > 0 && group.tree().alerts.any() && levels_above(group).next().is_some()
 }
 
@@ -67,6 +69,8 @@ pub(crate) fn drain_credit(group: &Counter) {
 /// Credit is no group's excess: it goes back where it may be all that is above high. What is above
 /// high after that is live.
 pub(crate) fn drain_excess(level: &Counter) {
+    // Where more is above than all credit there may be, a drain would not end the excess, and costs
+    // a barrier.
     if (1..=level.bound()).contains(&above(level)) {
         level.tree().close_below(level);
     }
@@ -78,11 +82,13 @@ pub(crate) fn drain_excess(level: &Counter) {
 pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
     let longest = |used: fn(&Counter) -> u64| {
         levels_that_delay(group)
-            .map(|level| delay(used(level), marks::high(level), bytes))
+            .map(|level| delay(used(level), thresholds::high(level), bytes))
             .max()
             .unwrap_or_default()
     };
     let by_usage = longest(|level| level.usage());
+    // Credit only shortens a delay. So where the delay by all of usage is too short to matter,
+    // nothing has to be counted.
     let delay = if by_usage > DELAY_MIN && may_call_out() {
         longest(credit::live)
     } else {
@@ -98,6 +104,8 @@ pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
 ///
 /// Source: `calculate_high_delay` in `mm/memcontrol.c`, with nanoseconds in the place of jiffies.
 pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
+    // In 128 bits, for usage and high are of any size: the kernel's formula is for pages of one
+    // machine.
     let over = u128::from(usage.saturating_sub(high));
     let overage = (over << PRECISION_SHIFT) / u128::from(high.max(1));
     // A product of three numbers of 84, 84 and 30 bits: what does not fit is above any bound.

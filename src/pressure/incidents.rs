@@ -86,6 +86,7 @@ pub(crate) fn of(group: &Counter) -> Vec<Incident> {
     let _path = SlowPath::enter();
     let top = names::path(group);
     let is_below = |path: &str| {
+        // Below by whole names: `/acme` has `/acme/q17` below it, and not `/acmeister`.
         top == "/"
             || path
                 .strip_prefix(top.as_str())

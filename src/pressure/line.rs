@@ -140,7 +140,8 @@ fn walk_for<'a>(
     place: PlaceInLine,
     walk: impl FnOnce() -> Result<(), LevelRefusal<'a>>,
 ) -> Result<(), LevelRefusal<'a>> {
-    // In transit, so that a thread that lowers a max waits for the walk (E5).
+    // In transit, so that a thread that lowers a max waits for the walk (E5); pairs with
+    // `Tree::wait_transits`.
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| {
         block
@@ -170,7 +171,7 @@ impl Waiting {
         let line = self.lines.entry(level.key()).or_default();
         line.places.insert(waiter.place);
         self.show_first(level);
-        // E25: in line, then the mark, then a look at usage.
+        // E25: in line, then the mark, then a look at usage. Pairs with `look::fell`.
         level.limits.watched.set(WAITING);
     }
 
@@ -261,7 +262,7 @@ impl Waiting {
             line.shown = line.shown.min(bytes);
         }
         // E25: a thread that gives bytes back serves the level under this lock: before, and usage
-        // has fallen, or later, for the new number.
+        // has fallen, or later, for the new number. Pairs with `service::schedule`.
         // Mutation: resized-in-line-without-a-look
         if cover::rise_at(&group, bytes, &level) <= level.room(level.admits()) {
             service::schedule(&level);
@@ -632,14 +633,14 @@ pub(crate) fn enqueue(
         waiting.below.insert((level.key(), may_ask_for, number));
     }
     *waiting.groups.entry(group.key()).or_default() += 1;
-    // E27: marked, then a look whether the group is offline.
+    // E27: marked, then a look whether the group is offline. Pairs with `State::set_offline`.
     group.limits.watched.set(WAITS);
     waiting.enter_line(number, level);
     drop(waiting);
     // From here on what is given back below goes up the tree.
     // Mutation: in-line-while-stocks-stay-open
     tree.close_below(level);
-    // E25, E27: after the marks.
+    // E25, E27: after the marks. Pairs with `look::find` and `State::set_offline`.
     // Mutation: e25-in-line-without-a-fence
     fence_after_exchange();
     // Mutation: e27-in-line-without-a-look-for-offline
@@ -647,7 +648,8 @@ pub(crate) fn enqueue(
         service::schedule(group);
     }
     // E25: no thread has scheduled the level for what came back before the mark. For what comes
-    // back later one does. A charge that finds too little room has come before that.
+    // back later one does. A charge that finds too little room has come before that. Pairs with the
+    // look in `look::find`.
     // Mutation: e25-in-line-without-a-look
     if cover::rise_at(group, bytes, level) <= level.room(level.admits()) {
         service::schedule(level);

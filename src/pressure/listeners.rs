@@ -92,6 +92,8 @@ pub(crate) fn call(group: &Counter, event: Event, function: Function<EventInfo>)
 }
 
 fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
+    // The listener keeps its group: an event of the next group in the same object is none of its
+    // business.
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let mut listeners = table(group).lock();
@@ -103,7 +105,7 @@ fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
         .entry(group.key())
         .or_default()
         .insert(number, listener);
-    // E26: in the table, then the mark, then a look at the counts.
+    // E26: in the table, then the mark, then a look at the counts; pairs with `events::count`.
     group.limits.watched.set(LISTENS);
     ListenerGuard {
         number,
@@ -132,6 +134,7 @@ impl ListenerGuard {
             .counters
             .get_mut(&self.group.key())?
             .get_mut(&self.number)?;
+        // The old waker comes back to the caller, which drops it without the lock.
         if let Target::Waker(waker) = &mut listener.target {
             std::mem::swap(waker, other);
         }

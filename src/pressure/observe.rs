@@ -6,7 +6,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::OBSERVED;
 use crate::counter::{at_limit, central, links};
 use crate::hierarchy::group_tree;
-use crate::pressure::victims::marks;
+use crate::pressure::victims::oom_flags;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
 
@@ -15,7 +15,7 @@ use crate::sync::Ordering;
 fn wanted(counter: &Counter) -> Option<bool> {
     let group = counter.first();
     let observed =
-        marks(group).has(OBSERVES) || group.parent().is_some_and(|above| above.is_observed());
+        oom_flags(group).has(OBSERVES) || group.parent().is_some_and(|above| above.is_observed());
     (observed != counter.is_observed()).then_some(observed)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn set(top: &Counter, observed: bool) {
     let path = SlowPath::enter();
     let tree = top.tree();
     let mut stocks = tree.lock(&path);
-    marks(top).set(OBSERVES, observed);
+    oom_flags(top).set(OBSERVES, observed);
     if observed {
         // Each charge is to walk, which counts what a limit would have refused.
         central::close_below(&mut stocks, top);
@@ -55,6 +55,8 @@ pub(crate) fn set(top: &Counter, observed: bool) {
     let mut is_over = false;
     while !is_over {
         is_over = true;
+        // Handles, for the lock of the tree does not keep a group from ending, and a max is stored
+        // in each.
         for counter in links::pin_below(top).iter().flat_map(|group| group.group()) {
             let Some(observed) = wanted(counter) else {
                 continue;

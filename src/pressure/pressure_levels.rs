@@ -100,7 +100,7 @@ fn shown_slow(group: &Counter) -> u64 {
 }
 
 fn shown_with_usage(level: &Counter) -> u64 {
-    if is_to_count(level) {
+    if pressure_mark::may_be_credit(level) && !is_in_pause(level) {
         context::without_foreign(|| {
             let path = SlowPath::enter();
             // Inside another slow path the reader is an allocator.
@@ -113,16 +113,11 @@ fn shown_with_usage(level: &Counter) -> u64 {
     pressure_mark::shown(level.limits.watched.bits())
 }
 
-/// Credit may be all that keeps the pressure of a level up, and no pause of its counts is under way.
-/// It loads only.
-pub(crate) fn is_to_count(level: &Counter) -> bool {
-    pressure_mark::may_be_credit(level) && !is_in_pause(level)
-}
-
 /// Gives credit back that nobody uses, where it is all that keeps the pressure of a level up. The
 /// caller is in a slow path, and holds no lock.
 pub(crate) fn release_credit(level: &Counter) {
-    if !is_to_count(level) {
+    // The level may have been served late: another thread has counted since, or usage has moved.
+    if !pressure_mark::may_be_credit(level) || is_in_pause(level) {
         return;
     }
     let (credit, slots) = credit::count(level);
@@ -137,7 +132,8 @@ pub(crate) fn release_credit(level: &Counter) {
     }
 }
 
-fn is_in_pause(level: &Counter) -> bool {
+/// A count of this level's credit was long, and the next one is not due yet.
+pub(crate) fn is_in_pause(level: &Counter) -> bool {
     let until =
         events::counts(level).map_or(0, |counts| counts.credit_pause.load(Ordering::Relaxed));
     until > 0 && now(level) < until

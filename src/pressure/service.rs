@@ -28,6 +28,8 @@ pub(crate) fn serve(scheduled: *const ()) {
     let levels = Scheduled::new(scheduled);
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
+            // The tree by a reference of its own: the levels in the list may be the last that keep
+            // it, and the other thread is done with them at any moment.
             let tree = level.incarnation().tree.counted();
             // Memory of the crate, and of no group.
             let job = {
@@ -35,6 +37,8 @@ pub(crate) fn serve(scheduled: *const ()) {
                 Box::new(move || serve_levels(levels))
             };
             if let Err(serve) = started::leave_service(&tree, job) {
+                // The system has no thread. Foreign code on this one is the lesser evil: waiters
+                // would sleep for ever.
                 serve();
             }
         }
@@ -53,7 +57,7 @@ fn serve_levels(mut levels: Scheduled) {
         for level in levels.by_ref() {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
-            release_and_serve(&level, !is_scheduled_here, entered.block(), &mut wakers);
+            release_credit_and_serve(&level, !is_scheduled_here, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() {
                 None
@@ -65,10 +69,15 @@ fn serve_levels(mut levels: Scheduled) {
             }
         }
         drop(entered);
+        // What was served may have been the last unit of a group, and may have scheduled further
+        // levels. Both are done here and not by a further slow path, which would nest once for
+        // each.
         release_all_claimed();
         levels = Scheduled::take();
         is_scheduled_here = true;
     }
+    // Foreign code from here on, when no level is in this thread's hands: what it does may schedule
+    // levels anew, and a slow path of its own then serves them.
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
     for level in listened {
@@ -83,7 +92,7 @@ fn serve_levels(mut levels: Scheduled) {
 
 /// Gives back the credit that keeps the level's pressure up, if that is asked for, and then serves
 /// its line, which may get those bytes.
-fn release_and_serve(
+fn release_credit_and_serve(
     level: &Handle,
     releases_credit: bool,
     block: Option<&Block>,
@@ -119,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::counter::look;
-    use crate::counter::slow_path::{LOOKS, Linked};
+    use crate::counter::slow_path::{LOOKS, LinkedObjects};
     use crate::counter::watch::DEFERRED;
     use crate::thread::deferred::deferred;
     use crate::{Group, Limits, Runtime};
@@ -198,7 +207,7 @@ mod tests {
             look::defer(group.first(), DEFERRED);
         }
         // A slow path of another test may take the list before, and those of other tests are there.
-        let mut list = Linked::new(deferred().looks.take(), LOOKS);
+        let mut list = LinkedObjects::new(deferred().looks.take(), LOOKS);
         if let Some(first) = list.next() {
             // SAFETY: the list has a handle, which the call gives up.
             let counter: &crate::counter::object::Counter = unsafe { first.kept() };

@@ -110,6 +110,9 @@ impl Stall {
         {
             return None;
         }
+        // The first of the tree goes into the one place, which costs a lock and no look at the
+        // path. The next ones count at once: a thread that counts takes the deferred one along, so
+        // moments stay in order.
         let deferred = defer(group, level, since);
         if deferred.is_none() {
             let _path = SlowPath::enter();
@@ -117,6 +120,7 @@ impl Stall {
             let from = stalls.moment(since);
             change(&mut stalls, from, group, level, true);
         }
+        // After the stall is counted, or is in its place: a look that is planned finds it.
         look_later(group);
         Some(Stall {
             group: kept_by_charger(group),
@@ -128,6 +132,8 @@ impl Stall {
     /// From now on it is another level that holds the charger up.
     pub(crate) fn moves_to(&mut self, level: &Counter) {
         let level = level.first();
+        // The charger stands still without a gap: it goes on at the one level and stops at the
+        // other in the same moment. So the group's own time goes on, and only what is *full* moves.
         if !ptr::eq(level, &*self.level) {
             let before = std::mem::replace(&mut self.level, kept_by_charger(level));
             let _path = SlowPath::enter();
@@ -149,6 +155,8 @@ impl Drop for Stall {
             level,
             number,
         } = &*self;
+        // Deferred still: nobody has looked in between, so the whole stall is counted at once, with
+        // its two moments.
         if *number > 0 && end_deferred(group, *number) {
             return;
         }
@@ -209,6 +217,7 @@ impl StallLook {
             delays::start_after_fork();
             return;
         }
+        // A period of the averages: an earlier look would find the figures of before.
         let until = clock::now() + Duration::from_nanos(PERIOD);
         let waker = {
             // Memory of the crate, and of no group.
@@ -216,9 +225,12 @@ impl StallLook {
             Waker::from(Arc::new(self))
         };
         // The alarm stays in the table until then.
+        // An alarm that is dropped leaves the table. This one has nobody to hold it, and leaves
+        // when it is woken.
         let alarm = Alarm::set(None, until, &waker).map(ManuallyDrop::new);
         if alarm.is_none() {
             let _path = SlowPath::enter();
+            // No thread would take the pressure down again, so there is none.
             group.limits.watched.clear(STALLS_LOOKED_AT);
             pressure_levels::set_by_stalls(group, 0, 0);
         }
@@ -230,10 +242,15 @@ impl StallLook {
         let &StallLook { group, total } = self;
         let handle = group.try_pin()?;
         let path = SlowPath::enter();
+        // Before the figures are read, under their lock: a charger that stops after this finds no
+        // mark, and plans the next look.
         handle.limits.watched.clear(STALLS_LOOKED_AT);
         let [some, full] = read_at(&handle, now);
         let is_under =
             pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
+        // An average falls for a while after the last stall has ended, and somebody has to see it
+        // fall. Once there is no pressure and nobody has stood still since the last look, the next
+        // stall plans the next look.
         let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
         drop(path);
         goes_on.then_some((
@@ -265,6 +282,8 @@ fn defer(group: &Counter, level: &Counter, since: Instant) -> Option<u64> {
     // Nothing is scheduled, so there is nothing to do at the end of the path.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
+    // There is one place, because there is mostly one stall: a second one shows that stalls
+    // overlap, and then the count by moments is what is right.
     if stalls.deferred.is_some() {
         return None;
     }
@@ -314,6 +333,8 @@ fn for_path(group: &Counter, level: &Counter, mut work: impl FnMut(&Counter, boo
     let mut is_full = true;
     for at in group.path_to_root() {
         work(at, is_full);
+        // Above the level that holds the charger up, other chargers go on: for those groups it is
+        // *some*, and no longer *full*.
         is_full &= !ptr::eq(at, level);
     }
 }
@@ -322,6 +343,8 @@ fn for_path(group: &Counter, level: &Counter, mut work: impl FnMut(&Counter, boo
 /// where that is later.
 pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallShare; 2] {
     let group = group.first();
+    // Times lie beside the counts of events. A group without any has had no stall, and gets no
+    // memory for being read.
     if events::counts(group).is_none() {
         return Default::default();
     }

@@ -29,18 +29,20 @@ use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{cover, marks};
+use crate::counter::{cover, thresholds};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_tree, importance};
-use crate::pressure::victims::{self, Choice, Excluded, Want};
+use crate::pressure::victims::{self, ExcludedVictims, VictimChoice, VictimRequest};
 use crate::pressure::wakers::Wakers;
 use crate::pressure::{background, high, line, throttle};
 use crate::reclaim::registrations;
 use crate::reclaim::repeat::{ASK_AGAIN_MAX, ask_again_after, deadline, shrink, spare};
-use crate::reclaim::round::Request;
+use crate::reclaim::round::ReclaimRequest;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{Background, Duty, Job, LeftService, Listened, Reason, Started};
+use crate::state::started::{
+    Background, Job, LeftService, Listened, Started, ThreadDuty, TurnReason,
+};
 use crate::sync::clock;
 use crate::sync::{Arc, park};
 use crate::thread::context;
@@ -115,7 +117,7 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     };
     let tree = level.incarnation().tree.counted();
     let (is_left, needless) = with(&tree, |started| {
-        if !started.runs(&tree, Duty::Jobs) {
+        if !started.runs(&tree, ThreadDuty::Jobs) {
             return (false, Some((job, Some(note))));
         }
         let needless = started.jobs.add((level.key(), importance), job, note);
@@ -126,16 +128,16 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     is_left
 }
 
-/// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here
-/// on. The caller holds no lock. Where the system has no thread, the next walk above the mark tries
+/// A thread serves the level: where usage has passed the threshold, the tree's thread reclaims from here
+/// on. The caller holds no lock. Where the system has no thread, the next walk above the threshold tries
 /// again.
 pub(crate) fn reclaim_if_crossed(level: &Counter) {
-    if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
+    if !thresholds::is_to_reclaim(level) || !thresholds::take_bit(level) {
         return;
     }
     let job = Background {
         level: WeakCounter::new(level),
-        reason: Reason::Mark,
+        reason: TurnReason::Threshold,
         at: clock::now(),
         pause: Duration::ZERO,
         unseen: 0,
@@ -143,10 +145,10 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     let tree = level.incarnation().tree.counted();
     let is_left = with(&tree, |started| {
         started.list(job);
-        started.runs(&tree, Duty::Jobs) || started.over
+        started.runs(&tree, ThreadDuty::Jobs) || started.over
     });
     if !is_left {
-        marks::watch_again(level);
+        thresholds::watch_again(level);
     }
 }
 
@@ -155,14 +157,14 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
 fn ask_again(level: &Counter, at: Instant, pause: Duration) {
     let job = Background {
         level: WeakCounter::new(level),
-        reason: Reason::Line,
+        reason: TurnReason::Line,
         at,
         pause,
         unseen: 0,
     };
     let tree = level.incarnation().tree.counted();
     with(&tree, |started| {
-        if started.runs(&tree, Duty::Jobs) {
+        if started.runs(&tree, ThreadDuty::Jobs) {
             started.list(job);
         }
     });
@@ -186,10 +188,12 @@ pub(crate) fn listed(tree: &Tree) -> usize {
 /// Leaves the service of levels to a thread. `Err`: the system has none.
 pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
-        let free = if started.threads[Duty::Jobs as usize].is_busy {
-            Duty::Listeners
+        // Either thread can serve. One that is inside a reclaimer or a listener may stay there for
+        // long, and those who wait in line would wait with it.
+        let free = if started.threads[ThreadDuty::Jobs as usize].is_busy {
+            ThreadDuty::Listeners
         } else {
-            Duty::Jobs
+            ThreadDuty::Jobs
         };
         if !started.runs(tree, free) {
             return Err(service);
@@ -204,7 +208,7 @@ pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
     let tree = listened.level.incarnation().tree.counted();
     let key = listened.level.key();
     let needless = with(&tree, |started| {
-        if !started.runs(&tree, Duty::Listeners) {
+        if !started.runs(&tree, ThreadDuty::Listeners) {
             return Err(listened);
         }
         Ok(started.listened.add((key, 0), listened, |_| ()))
@@ -232,15 +236,16 @@ pub(crate) fn end(tree: &Tree) {
 impl Started {
     /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves
     /// what is to be done under the same lock.
-    fn runs(&mut self, tree: &Arc<Tree>, duty: Duty) -> bool {
+    fn runs(&mut self, tree: &Arc<Tree>, duty: ThreadDuty) -> bool {
+        // The runtime is gone. A thread that is started now would keep the tree for nobody.
         if self.over {
             return false;
         }
         let helper = &mut self.threads[duty as usize].helper;
         let tree = Arc::clone(tree);
         let name = match duty {
-            Duty::Jobs => "memcg-reclaim",
-            Duty::Listeners => "memcg-listeners",
+            ThreadDuty::Jobs => "memcg-reclaim",
+            ThreadDuty::Listeners => "memcg-listeners",
         };
         let runs = helper.start(name, move || run(&tree, duty));
         helper.wake();
@@ -256,6 +261,8 @@ impl Started {
 
     /// The level whose turn is due. Charges' jobs and these take turns.
     fn due(&mut self, now: Instant) -> Option<Background> {
+        // A level that stays above its threshold is due again at once. Without turns it would keep
+        // the jobs of charges waiting, which somebody waits for.
         if self.was_background && !self.jobs.is_empty() {
             return None;
         }
@@ -264,23 +271,25 @@ impl Started {
 
     /// What the thread does next. Service comes first: it wakes those that wait, and what the thread
     /// does after it may be foreign code that takes its time.
-    fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
+    fn next(&mut self, duty: ThreadDuty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
         } else {
             match duty {
-                Duty::Jobs => {
+                ThreadDuty::Jobs => {
                     let due = self.due(now);
                     self.was_background = due.is_some();
                     due.map(NextJob::Reclaim)
                         .or_else(|| self.jobs.next().map(NextJob::Work))
                 }
-                Duty::Listeners => self.listened.next().map(NextJob::Call),
+                ThreadDuty::Listeners => self.listened.next().map(NextJob::Call),
             }
         };
         let running = &mut self.threads[duty as usize];
+        // Under the lock, with what is taken: who leaves a service next sees which thread is inside
+        // foreign code.
         running.is_busy = next.is_some();
-        let later = self.background.first().filter(|_| duty == Duty::Jobs);
+        let later = self.background.first().filter(|_| duty == ThreadDuty::Jobs);
         next.unwrap_or_else(|| match later {
             // The thread stays as long as a level is listed.
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
@@ -294,14 +303,14 @@ impl Started {
 
 // === The threads ===
 
-fn run(tree: &Tree, duty: Duty) {
+fn run(tree: &Tree, duty: ThreadDuty) {
     loop {
         match with(tree, |started| started.next(duty, clock::now())) {
             NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
                 let turn = match job.reason {
-                    Reason::Mark => background::turn,
-                    Reason::Line => turn_of_line,
+                    TurnReason::Threshold => background::turn,
+                    TurnReason::Line => turn_of_line,
                 };
                 if let Some(next) = context::leaving_listeners(|| turn(job)) {
                     with(tree, |started| started.list(next));
@@ -322,6 +331,7 @@ fn work(job: Job) {
     if job.bytes > 0 && !level.state().is_offline() {
         reclaim_and_cancel(level, &job);
     }
+    // After the drain and the round above, which may have served the line already.
     if job.in_line {
         make_room_for_first(level, job.importance);
     }
@@ -354,6 +364,8 @@ fn reclaim_and_cancel(
 ) {
     events::count(level, Event::Max);
     level.tree().close_below(level);
+    // Reclaimers have said that the missing bytes will come. To ask again would make them give
+    // twice.
     if promised {
         return;
     }
@@ -371,7 +383,7 @@ fn reclaim_and_cancel(
         }
     };
     let mut request =
-        Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+        ReclaimRequest::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
     let may_come = shrink(level, &mut request, want);
     // Bytes that came back may be credit of this thread.
     level.tree().close_below(level);
@@ -379,7 +391,7 @@ fn reclaim_and_cancel(
         return;
     }
     events::count(level, Event::Oom);
-    let want = Want {
+    let want = VictimRequest {
         asker: None,
         importance,
         bytes,
@@ -387,7 +399,8 @@ fn reclaim_and_cancel(
         may_come,
     };
     if victims::chooses(level)
-        && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
+        && let VictimChoice::Victim(mut chosen) =
+            victims::choose(level, &want, &mut ExcludedVictims::default())
     {
         chosen.cancel();
     }
@@ -418,14 +431,16 @@ fn make_room_for_first(level: &Counter, importance: u8) {
         return;
     }
     events::count(level, Event::Oom);
-    let want = Want {
+    let want = VictimRequest {
         asker: Some(&group),
         importance,
         bytes,
         adds: cover::rise_at(&group, bytes, level).max(1),
         may_come,
     };
-    if let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default()) {
+    if let VictimChoice::Victim(mut chosen) =
+        victims::choose(level, &want, &mut ExcludedVictims::default())
+    {
         chosen.cancel();
     }
 }
@@ -442,7 +457,7 @@ fn shrink_for_first(level: &Counter, importance: u8) -> u64 {
         short => short.max(spare(level, level.admits())),
     };
     // Those that waited may leave, or be served by others meanwhile.
-    let mut request = Request::new(ReclaimCause::Full, deadline(level))
+    let mut request = ReclaimRequest::new(ReclaimCause::Full, deadline(level))
         .ends_with(level, |level| line::length(level) == 0)
         .breaks_low(Some(importance));
     shrink(level, &mut request, want)
@@ -484,7 +499,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::state::started::{Running, Turns};
+    use crate::state::started::{DutyThread, Turns};
     use crate::thread::context;
     use crate::thread::helper::{Helper, LINGER};
     use crate::{Limit, Limits, Runtime};
@@ -596,8 +611,8 @@ mod tests {
     }
 
     /// A thread of the tree that takes nothing of what is left for it.
-    fn idle() -> Running {
-        Running {
+    fn idle() -> DutyThread {
+        DutyThread {
             helper: Helper::idle_in(std::process::id(), thread::current()),
             is_busy: false,
         }
@@ -623,7 +638,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let mut started = Started {
-            threads: [idle(), Running::default()],
+            threads: [idle(), DutyThread::default()],
             ..Started::default()
         };
         started
@@ -631,15 +646,15 @@ mod tests {
             .add((group.first().key(), 0), job(group.first(), 1), |_| ());
         let begun = Instant::now();
         assert!(matches!(
-            started.next(Duty::Jobs, begun),
+            started.next(ThreadDuty::Jobs, begun),
             NextJob::Work(Job { bytes: 1, .. })
         ));
         assert!(matches!(
-            started.next(Duty::Jobs, begun),
+            started.next(ThreadDuty::Jobs, begun),
             NextJob::Sleep(LINGER)
         ));
         assert!(matches!(
-            started.next(Duty::Jobs, begun + LINGER),
+            started.next(ThreadDuty::Jobs, begun + LINGER),
             NextJob::End
         ));
         assert!(!is_running(&started));
@@ -672,7 +687,7 @@ mod tests {
         else {
             panic!("the largest of each importance");
         };
-        with(&tree, |started| started.threads[0] = Running::default());
+        with(&tree, |started| started.threads[0] = DutyThread::default());
     }
 
     /// A level that is refused again while the thread works for it comes behind the others,
@@ -683,7 +698,7 @@ mod tests {
         let groups = ["old", "new"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
             let mut started = Started {
-                threads: [idle(), Running::default()],
+                threads: [idle(), DutyThread::default()],
                 ..Started::default()
             };
             let leave = |started: &mut Started, group: &crate::Group| {
@@ -696,7 +711,7 @@ mod tests {
             let mut taken = Vec::new();
             leave(&mut started, busy);
             for _ in 0..3 {
-                let NextJob::Work(job) = started.next(Duty::Jobs, Instant::now()) else {
+                let NextJob::Work(job) = started.next(ThreadDuty::Jobs, Instant::now()) else {
                     panic!("a job is listed")
                 };
                 taken.push(job.level.key());
@@ -729,11 +744,15 @@ mod tests {
         assert!(leave_service(&tree, Box::new(|| ())).is_ok());
         let now = Instant::now();
         let mut taken = Vec::new();
-        for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {
+        for duty in [
+            ThreadDuty::Listeners,
+            ThreadDuty::Jobs,
+            ThreadDuty::Listeners,
+        ] {
             taken.push(with(&tree, |started| {
                 (
                     started.next(duty, now),
-                    started.threads[Duty::Jobs as usize].is_busy,
+                    started.threads[ThreadDuty::Jobs as usize].is_busy,
                 )
             }));
         }
@@ -757,7 +776,7 @@ mod tests {
         let now = Instant::now();
         let job = |group: &crate::Group, at| Background {
             level: WeakCounter::new(group.first()),
-            reason: Reason::Mark,
+            reason: TurnReason::Threshold,
             at,
             pause: Duration::ZERO,
             unseen: 0,
@@ -815,12 +834,12 @@ mod tests {
         let level = group.first();
         let now = Instant::now();
         let mut started = Started {
-            threads: [idle(), Running::default()],
+            threads: [idle(), DutyThread::default()],
             ..Started::default()
         };
         let background = Background {
             level: WeakCounter::new(level),
-            reason: Reason::Mark,
+            reason: TurnReason::Threshold,
             at: now,
             pause: Duration::ZERO,
             unseen: 0,
@@ -830,7 +849,10 @@ mod tests {
             started.list(background);
             started.list(background);
             drop(started.jobs.add((level.key(), 0), job(level, 1), |_| ()));
-            taken.push(matches!(started.next(Duty::Jobs, now), NextJob::Reclaim(_)));
+            taken.push(matches!(
+                started.next(ThreadDuty::Jobs, now),
+                NextJob::Reclaim(_)
+            ));
         }
         assert_eq!(
             (taken, started.background.len()),
@@ -843,17 +865,18 @@ mod tests {
             ..background
         });
         assert!(
-            matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER)
+            matches!(started.next(ThreadDuty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER)
         );
         assert!(matches!(
-            started.next(Duty::Listeners, now),
+            started.next(ThreadDuty::Listeners, now),
             NextJob::Sleep(LINGER)
         ));
         started.over = true;
         started.background.clear();
         started.list(background);
         assert!(
-            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.len() == 0
+            matches!(started.next(ThreadDuty::Jobs, now), NextJob::End)
+                && started.background.len() == 0
         );
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::thresholds;
 use crate::hierarchy::events;
 use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed,
@@ -14,7 +14,7 @@ use crate::pressure::high::{
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::{self, has_ended};
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, shrink, spare};
-use crate::reclaim::round::{Request, TIME_MAX};
+use crate::reclaim::round::{ReclaimRequest, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -58,6 +58,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         levels_above(group).for_each(drain_excess);
     }
     levels_above(group).for_each(|level| events::count(level, Event::High));
+    // Inside a reclaimer or a listener a thread neither asks reclaimers nor sleeps: what it waits
+    // for may be what it holds itself. The event is counted all the same.
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }
@@ -67,6 +69,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
     loop {
         let mut asked = false;
         let mut freed = 0;
+        // Collected first: reclaimers run inside the loop, and move what is above which high.
         for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
                 continue;
@@ -76,14 +79,15 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             let above = above(level);
             // Not all that is above in one go: each charge above high gives back about as much as it
             // took, as in the kernel, so that one charge does not pay for all.
-            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
+            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, thresholds::high(level));
+            // The drain has shown that only credit was above.
             if above == 0 {
                 continue;
             }
             let request = request.get_or_insert_with(|| {
                 let begun = clock::now();
                 stall = stand_still(group, begun);
-                Request::new(ReclaimCause::High, deadline_from(group, begun))
+                ReclaimRequest::new(ReclaimCause::High, deadline_from(group, begun))
                     .until(end)
                     .waits(waits)
                     .ends_with(group, victims::ends(group))
@@ -98,8 +102,12 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         if delay <= DELAY_MIN {
             return Duration::ZERO;
         }
+        // A round that frees nothing may still have been in time for others. After some of these
+        // the charge takes its delay: reclaim that goes on without result would be a delay of its
+        // own, and not bounded by `delay_max`.
         fruitless += usize::from(freed == 0);
-        if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
+        if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(ReclaimRequest::is_over)
+        {
             return end.map_or(delay, |end| {
                 delay.min(end.saturating_duration_since(clock::now()))
             });
@@ -121,6 +129,7 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     // In short sleeps: nobody wakes the thread when the group has ended or is below its high again.
     while !has_ended(group) && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(clock::now())));
+        // What comes back while it sleeps may lie in a stock, and would keep it asleep.
         drain_credit(group);
     }
 }
@@ -140,7 +149,7 @@ pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         level.tree().close_below(level);
         let mut request =
-            Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
+            ReclaimRequest::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
         shrink(level, &mut request, || above(level));
         // Bytes that came back may be credit of this thread.
         level.tree().close_below(level);

@@ -31,7 +31,7 @@ use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
 use crate::state::key::Key;
 use crate::state::oom::{
-    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
+    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomFlags, OomOrder, OomPolicy, TOGETHER, Victim,
 };
 use crate::state::waiting::Decision;
 use crate::sync::clock;
@@ -41,7 +41,7 @@ use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::Panicked;
 
-pub(crate) fn marks(of: &Counter) -> &OomMarks {
+pub(crate) fn oom_flags(of: &Counter) -> &OomFlags {
     &group_object::of(of).oom
 }
 
@@ -53,9 +53,12 @@ pub(crate) fn chooses(level: &Counter) -> bool {
 /// The level whose policy chooses a victim for memory at this one: itself, or the nearest above
 /// that has a policy.
 fn chooser(level: &Counter) -> Option<&Counter> {
+    // A hook gives memory back, so nobody is cancelled for a counter beside it. The nearest policy
+    // holds alone: one that says "refuse" ends the search as one that says "choose" does, so that a
+    // tenant can be spared what the root asks for.
     let mut levels = level.path_to_root().filter(|_| level.is_memory());
-    let set = levels.find(|level| marks(level).policy() != OomPolicy::Inherit)?;
-    (marks(set).policy() == OomPolicy::Choose).then_some(set)
+    let set = levels.find(|level| oom_flags(level).policy() != OomPolicy::Inherit)?;
+    (oom_flags(set).policy() == OomPolicy::Choose).then_some(set)
 }
 
 /// Sets the policy of a group, and with it the order that the service gives itself, or none. The
@@ -64,12 +67,14 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
+        // Orders of groups that have ended go with this one. Nothing else visits the list, and it
+        // keeps no group.
         let is_over = |&mut (of, _): &mut (WeakCounter, _)| {
             of == WeakCounter::new(group) || !of.is_there() || of.object.state().is_offline()
         };
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
-        marks(group).set_policy(policy);
-        marks(group).set(ORDERS, order.is_some());
+        oom_flags(group).set_policy(policy);
+        oom_flags(group).set(ORDERS, order.is_some());
         oom.orders
             .extend(order.map(|order| (WeakCounter::new(group), order)));
         dropped
@@ -84,7 +89,7 @@ pub(crate) fn policy_of(group: &Counter) -> OomOrder {
     let oom = table(group.tree()).lock();
     let is_own = |(of, _): &&(WeakCounter, _)| *of == WeakCounter::new(group);
     OomOrder {
-        policy: marks(group).policy(),
+        policy: oom_flags(group).policy(),
         order: oom
             .orders
             .iter()
@@ -104,7 +109,9 @@ pub(crate) fn forget_orders(tree: &Tree) {
 }
 
 fn is_spared(group: &Counter) -> bool {
-    group.path_to_root().any(|level| marks(level).has(EXEMPT))
+    group
+        .path_to_root()
+        .any(|level| oom_flags(level).has(EXEMPT))
 }
 
 fn table(of: &Tree) -> &Lock<Oom> {
@@ -131,15 +138,17 @@ impl Victim {
 
     /// More may come from it.
     fn is_awaited(&self) -> bool {
+        // Usage at or below its share: it has given what it can be asked for. A group that is gone
+        // holds nothing. And one that gives nothing in its time holds up the others no longer.
         self.name().is_there() && self.name().object.usage() > self.share && !is_over(self.until)
     }
 }
 
 /// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
+pub(crate) struct ExcludedVictims(SmallVec<[Arc<Victim>; 4]>);
 
-impl Excluded {
+impl ExcludedVictims {
     fn contains(&self, group: WeakCounter) -> bool {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
@@ -153,7 +162,7 @@ impl Excluded {
     }
 }
 
-pub(crate) enum Choice<'a> {
+pub(crate) enum VictimChoice<'a> {
     NoCandidate,
     /// There is room by now.
     Room,
@@ -161,11 +170,11 @@ pub(crate) enum Choice<'a> {
     Asker,
     /// Another thread has chosen one, and waits for it.
     Awaited(Arc<Victim>),
-    Victim(Chosen<'a>),
+    Victim(ChosenVictim<'a>),
 }
 
 /// The request that a victim is chosen for.
-pub(crate) struct Want<'a> {
+pub(crate) struct VictimRequest<'a> {
     /// The group whose charge it is, if one asks.
     pub(crate) asker: Option<&'a Counter>,
     /// No group that is more important gives for it.
@@ -177,8 +186,10 @@ pub(crate) struct Want<'a> {
     pub(crate) may_come: u64,
 }
 
-impl Want<'_> {
+impl VictimRequest<'_> {
     fn has_room(&self, domain: &Counter) -> bool {
+        // The second is for a checkpoint, whose bytes are in usage already: it has room once
+        // nothing is above max.
         domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
     }
 
@@ -197,7 +208,7 @@ impl Want<'_> {
 }
 
 /// A group to be cancelled, which is kept meanwhile.
-pub(crate) struct Chosen<'a> {
+pub(crate) struct ChosenVictim<'a> {
     unit: Handle,
     domain: &'a Counter,
     hooks: SmallVec<[Arc<Callback<CancelInfo>>; 2]>,
@@ -221,6 +232,8 @@ impl Drop for HookGuard {
         drop(path);
         // The guard has the last of it, or a thread that calls it.
         drop(in_list);
+        // Last, and without the lock: it waits for a call of the hook that is under way, and that
+        // call may choose or register.
         hook.end();
     }
 }
@@ -242,7 +255,9 @@ pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard
 fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
     inside
-        .filter(|level| marks(level).has(TOGETHER))
+        // The highest, as `memory.oom.group` has it: a tenant that goes as one goes with all of its
+        // parts that do.
+        .filter(|level| oom_flags(level).has(TOGETHER))
         .last()
         .unwrap_or(group)
 }
@@ -250,6 +265,7 @@ fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
 /// Distance of usage above what low protects against `domain`, or above the soft limit.
 fn overrun(group: &Counter, domain: &Counter) -> u64 {
     let soft = Some(group.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
+    // Whichever leaves it more: a group should not go for what one of its two settings grants it.
     let share = effective::protected(group, Protection::Low, domain).max(soft.unwrap_or(0));
     group.usage().saturating_sub(share)
 }
@@ -266,21 +282,21 @@ enum VictimWish {
 /// all of them together hold too little. Foreign code may run: the caller holds no lock.
 pub(crate) fn choose<'a>(
     domain: &'a Counter,
-    want: &Want<'_>,
-    excluded: &mut Excluded,
-) -> Choice<'a> {
+    want: &VictimRequest<'_>,
+    excluded: &mut ExcludedVictims,
+) -> VictimChoice<'a> {
     // Again where a victim has just given its last: what it gave may be on its way up, and a choice
     // before that would take one group too many.
     loop {
         shares::look(domain.tree());
-        let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
+        let wish = match chooser(domain).filter(|chooser| oom_flags(chooser).has(ORDERS)) {
             Some(chooser) => ask_order(chooser, domain, want, excluded),
             None => VictimWish::Ours,
         };
         if let Some(choice) = choose_by(domain, want, excluded, &wish) {
             return choice;
         }
-        settle(domain.tree());
+        forget_done(domain.tree());
     }
 }
 
@@ -289,8 +305,8 @@ pub(crate) fn choose<'a>(
 fn ask_order(
     chooser: &Counter,
     domain: &Counter,
-    want: &Want<'_>,
-    excluded: &Excluded,
+    want: &VictimRequest<'_>,
+    excluded: &ExcludedVictims,
 ) -> VictimWish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
@@ -339,21 +355,25 @@ fn ask_order(
 }
 
 /// `None`: a victim has given all it has, and the last of it may be on its way up to the domain.
-/// See [`settle`].
+/// See [`forget_done`].
 fn choose_by<'a>(
     domain: &'a Counter,
-    want: &Want<'_>,
-    excluded: &mut Excluded,
+    want: &VictimRequest<'_>,
+    excluded: &mut ExcludedVictims,
     wish: &VictimWish,
-) -> Option<Choice<'a>> {
+) -> Option<VictimChoice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
+    // It also makes the usages comparable which follow: two groups that hold the same would differ
+    // by the credit of their threads.
     if domain.may_have_credit_below() {
         domain.tree().close_below(domain);
     }
     let mut oom = table(domain.tree()).lock();
     // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
+    // Such a victim is in the list until its last walks are through. A choice beside it would
+    // cancel a second group for bytes that are about to arrive.
     if oom
         .victims
         .iter()
@@ -366,17 +386,19 @@ fn choose_by<'a>(
     };
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
+        // One victim at a time in a domain: the charge waits for that one, too. A charge of the
+        // victim itself would wait for its own end, and is told so instead.
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
         return Some(if asks_itself {
-            Choice::Asker
+            VictimChoice::Asker
         } else {
-            Choice::Awaited(Arc::clone(victim))
+            VictimChoice::Awaited(Arc::clone(victim))
         });
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
     if want.has_room(domain) {
-        return Some(Choice::Room);
+        return Some(VictimChoice::Room);
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
@@ -392,13 +414,15 @@ fn choose_by<'a>(
         .filter(|&at| at < ranked.len())
         .map(|at| ranked.swap_remove(at));
     let victim = chosen.map(|candidate| oom.note_victim(candidate, domain, want.bytes, excluded));
-    Some(victim.map_or(Choice::NoCandidate, Choice::Victim))
+    Some(victim.map_or(VictimChoice::NoCandidate, VictimChoice::Victim))
 }
 
 /// Victims that have no more to give are forgotten, once what they gave has come.
-fn settle(tree: &Tree) {
+fn forget_done(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
+    // The list is copied before the wait: a victim that has given its last only after this may
+    // still have a walk under way, and is for the next call.
     let done: Vec<Arc<Victim>> = table(tree)
         .lock()
         .victims
@@ -424,6 +448,8 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
         let _path = SlowPath::enter();
         let victims = &table(tree).lock().victims;
         // Relaxed: under the lock.
+        // The mark in the tree's word goes with the last victim, so most checkpoints do not get
+        // here.
         let is_hit = |victim: &Arc<Victim>| {
             victim.cancelled.load(Ordering::Relaxed)
                 && victim.is_awaited()
@@ -434,8 +460,9 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
             victims.iter().any(|victim| !victim.is_awaited()),
         )
     };
+    // Not under the lock above, since it waits for threads in transit, and these may want the lock.
     if is_any_done {
-        settle(tree);
+        forget_done(tree);
     }
     is_cancelled
 }
@@ -475,7 +502,12 @@ impl Oom {
     /// all, or the tenant, whichever has more of its own. What the asker wants is its own. Empty
     /// also where all of them hold less than is short: they would be cancelled in vain.
     #[allow(unsafe_code)]
-    fn ranked(&self, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Vec<Candidate> {
+    fn ranked(
+        &self,
+        domain: &Counter,
+        want: &VictimRequest<'_>,
+        excluded: &ExcludedVictims,
+    ) -> Vec<Candidate> {
         let hooked = self.hooks.values().map(|hook| &*hook.group);
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
         let candidate = |group: &Counter| {
@@ -497,6 +529,8 @@ impl Oom {
         // By number, not by address: of two that are as far above their shares each run takes the
         // same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
+        // A unit may have several hooks, in it and below it. It is as important as the most
+        // important of the groups that would go with it: to cancel it cancels that one, too.
         over.dedup_by(|next, kept| {
             let is_same = next.unit.number == kept.unit.number;
             if is_same {
@@ -513,8 +547,11 @@ impl Oom {
                 .path_to_root()
                 .find_map(|level| find(&over, level).ok())
         }) {
+            // Else a group could charge again and again while its neighbours go for what it takes.
             over[at].wants = want.adds;
         }
+        // What a candidate holds is counted once, at the lowest candidate that has it: the tenant's
+        // own part is what its queries do not hold.
         for at in 0..over.len() {
             let Candidate {
                 unit,
@@ -537,6 +574,8 @@ impl Oom {
             let held = over.iter().filter(counts).map(Candidate::own_usage);
             held.fold(want.may_come, u64::saturating_add) >= want.short(domain)
         };
+        // The charge is refused then, and nobody is cancelled for a charge that does not fit even
+        // so.
         if !enough(None) {
             return Vec::new();
         }
@@ -544,6 +583,8 @@ impl Oom {
             .iter()
             .map(|candidate| candidate.importance)
             .filter(|&importance| enough(Some(importance)));
+        // Those of the lowest importance that can do it alone go first. Where none can alone, it
+        // begins with the least important, and goes on from there.
         let gives = lowest.min();
         over.sort_by_key(|candidate| {
             (
@@ -561,15 +602,15 @@ impl Oom {
         candidate: Candidate,
         domain: &'a Counter,
         wanted: u64,
-        excluded: &mut Excluded,
-    ) -> Chosen<'a> {
+        excluded: &mut ExcludedVictims,
+    ) -> ChosenVictim<'a> {
         let Candidate {
             unit,
             overrun,
             below,
             ..
         } = candidate;
-        let together = marks(&unit).has(TOGETHER);
+        let together = oom_flags(&unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<CancelInfo>>| {
             let inside = if together {
                 hook.group.is_within(&unit)
@@ -578,6 +619,8 @@ impl Oom {
             };
             inside && !is_spared(&hook.group)
         };
+        // Each by a reference of its own: the hooks are called without the lock, and a guard that
+        // is dropped meanwhile takes its hook out of the list.
         let hooks = self.hooks.values().filter(is_hit).cloned().collect();
         // Mutation: a-victim-is-one-for-ever
         let until = clock::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
@@ -606,7 +649,7 @@ impl Oom {
         domain.tree().alerts.count_victim();
         // Its hook is in the list, and so keeps it meanwhile.
         let unit = Handle::pin(&unit);
-        Chosen {
+        ChosenVictim {
             unit,
             domain,
             hooks,
@@ -645,13 +688,14 @@ impl Candidate {
     }
 }
 
-impl Chosen<'_> {
+impl ChosenVictim<'_> {
     /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
         let _path = SlowPath::enter();
         let mut oom = table(self.unit.tree()).lock();
         // Relaxed: under the lock.
         self.victim.spared.store(true, Ordering::Relaxed);
+        // Other charges that wait for it go on at once, and choose for themselves.
         oom.forget(self.unit.tree(), |other| other.name() == self.victim.name());
     }
 
@@ -660,6 +704,8 @@ impl Chosen<'_> {
     /// lock.
     #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
+        // First the checkpoints, then the waits, then the hooks: a thread that is woken from a wait
+        // looks whether it is cancelled, and must find that it is.
         self.tell_checkpoints();
         self.end_waits();
         if self.together {
@@ -708,6 +754,7 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
+        // A thread that waits holds what it has, and would give none of it back while it waits.
         expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
         delays::end(&self.unit, is_hit);
         drop(path);

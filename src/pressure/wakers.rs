@@ -37,6 +37,9 @@ impl Wakers {
     pub(crate) fn wake(self) {
         let mut due = self;
         while !due.is_empty() {
+            // Each level of nesting is a poll of a program's future on this thread's stack. Further
+            // in the wakers are left to the loop outside; where there is none, for a waker that the
+            // program itself calls, they are woken here after all.
             if context::waker_depth() >= DEPTH_MAX {
                 return nested_wakers::leave(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
             }

@@ -11,7 +11,7 @@
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{children as listing, marks};
+use crate::counter::{children as listing, thresholds};
 use crate::reclaim::rings;
 use crate::state::reclaim::RingReason;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -26,9 +26,9 @@ pub(crate) fn cross(group: &Counter) {
     let mut rings = rings::lock(group.tree());
     loop {
         // SeqCst (E23): after the mark of the turn before; pairs with the exchange in
-        // `marks::set_soft`.
+        // `thresholds::set_soft`.
         let excess = group.usage() > soft.load(Ordering::SeqCst);
-        if excess == marks::is_in_excess(group) {
+        if excess == thresholds::is_in_excess(group) {
             return;
         }
         // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before
@@ -62,7 +62,7 @@ pub(crate) fn count_below(group: &Counter) -> u64 {
             let below = listing::pin(&above);
             count += below
                 .iter()
-                .filter(|group| marks::is_in_excess(group))
+                .filter(|group| thresholds::is_in_excess(group))
                 .count() as u64;
             entered.extend(below);
         }

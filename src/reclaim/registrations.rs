@@ -119,7 +119,7 @@ pub(crate) fn hand_to_parent(group: &Counter) {
     let Some(parent) = group.parent() else { return };
     let tree = group.tree();
     // E47: offline, then the look for a ring. A thread that registers here now has made one, or
-    // finds the group offline.
+    // finds the group offline. Pairs with `rings::announce`.
     let ring = rings::number(group);
     if ring == NO_RING {
         return;

@@ -6,7 +6,7 @@ use crate::counter::object::Counter;
 use crate::hierarchy::group_tree;
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
-use crate::reclaim::round::{self, Request, TIME_MAX, owed};
+use crate::reclaim::round::{self, ReclaimRequest, TIME_MAX, owed};
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::clock;
 use crate::thread::context;
@@ -55,7 +55,11 @@ pub(crate) fn ask_again_after(level: &Counter) -> Duration {
 /// Runs rounds of reclaim for what `excess` says is too much, as long as anything comes. Returns
 /// what may still come: the bytes that are promised, or `u64::MAX` where time or rounds ended it,
 /// so that nothing is known.
-pub(crate) fn shrink(level: &Counter, request: &mut Request<'_>, excess: impl Fn() -> u64) -> u64 {
+pub(crate) fn shrink(
+    level: &Counter,
+    request: &mut ReclaimRequest<'_>,
+    excess: impl Fn() -> u64,
+) -> u64 {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
             return 0;
@@ -85,7 +89,7 @@ pub(crate) fn reclaim_now(target: &Counter, bytes: u64) -> Option<ReclaimReport>
         requested: bytes,
         ..ReclaimReport::default()
     };
-    let mut request = Request::new(ReclaimCause::Asked, deadline(target));
+    let mut request = ReclaimRequest::new(ReclaimCause::Asked, deadline(target));
     for _ in 0..ROUNDS_MAX {
         // What is promised is on its way, and is not asked for a second time.
         let left = bytes

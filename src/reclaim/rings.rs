@@ -32,6 +32,8 @@ pub(crate) fn number(of: &Counter) -> u32 {
     if of.is_memory() {
         place(of).number()
     } else {
+        // Reclaimers give memory, so a further counter of a group is never visited for its own
+        // usage.
         NO_RING
     }
 }
@@ -50,6 +52,8 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
         return Ok(());
     }
     let mut rings = lock(group.tree());
+    // Before the first ring is made: to find no memory halfway up would leave a group whose ring
+    // has no ring above it, which no reclaim from above ever reaches.
     rings.all.reserve(
         group
             .path_to_root()
@@ -58,6 +62,8 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
     )?;
     let mut below = NO_RING;
     for level in group.path_to_root() {
+        // Looked up again for each level: of two threads that make rings at once, the second finds
+        // under the lock what the first has made.
         let known = number(level);
         let member = WeakCounter::new(level);
         let ring = if known == NO_RING {
@@ -95,8 +101,9 @@ pub(crate) fn announce(group: &Counter) {
 
 /// Gives back the ring of a group that is released, if it has one. No group is below it, and it has
 /// neither reclaimers nor excess.
-pub(crate) fn release(group: &Counter) {
+pub(crate) fn end(group: &Counter) {
     let ring = number(group);
+    // Most groups never had a reclaimer or a soft limit, and end without this lock.
     if ring != NO_RING {
         lock(group.tree()).remove(ring);
     }

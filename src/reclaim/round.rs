@@ -27,7 +27,7 @@ use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings, shares, watch};
 use crate::state::events::Event;
-use crate::state::history::{History, Standing};
+use crate::state::history::{History, ReclaimerStanding};
 use crate::state::reclaim::{RingReason, Rings, WHOLE};
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::sync::clock;
@@ -62,7 +62,7 @@ struct ProtectedBytes {
 }
 
 /// What came of one round.
-pub(crate) struct Outcome {
+pub(crate) struct RoundOutcome {
     pub(crate) report: ReclaimReport,
     /// Reclaimers that have promised to free more.
     pub(crate) owing: SmallVec<[Arc<History>; 1]>,
@@ -85,7 +85,7 @@ pub(crate) type HasEnded = fn(&Counter) -> bool;
 
 /// Cause, deadline and options shared by a series of rounds.
 #[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct ReclaimRequest<'a> {
     cause: ReclaimCause,
     /// When the time of reclaim is over. A look at shares moves it: that is no time of reclaim.
     pub(crate) deadline: Instant,
@@ -108,7 +108,7 @@ pub(crate) struct Request<'a> {
     breaks_low: Option<u8>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ReclaimRequest<'a> {
     pub(crate) fn is_over(&self) -> bool {
         self.asked && is_over(self.deadline) || self.has_ended()
     }
@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
-        Request {
+        ReclaimRequest {
             cause,
             deadline,
             end: None,
@@ -134,7 +134,7 @@ impl<'a> Request<'a> {
 
     /// The caller's time ends then, if it has an end.
     pub(crate) fn until(self, end: Option<Instant>) -> Self {
-        Request {
+        ReclaimRequest {
             deadline: earlier(self.deadline, end),
             end,
             ..self
@@ -143,7 +143,7 @@ impl<'a> Request<'a> {
 
     /// Low of groups that are more important is not broken.
     pub(crate) fn breaks_low(self, importance: Option<u8>) -> Self {
-        Request {
+        ReclaimRequest {
             breaks_low: importance,
             ..self
         }
@@ -152,7 +152,7 @@ impl<'a> Request<'a> {
     /// No reclaimer is asked and no round waited for, once that has happened to the group. No low
     /// of a more important group is broken for it.
     pub(crate) fn ends_with(self, group: &'a Counter, has_ended: HasEnded) -> Self {
-        Request {
+        ReclaimRequest {
             ends_with: Some((group, has_ended)),
             ..self
         }
@@ -160,7 +160,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn waits(self, waits: bool) -> Self {
-        Request { waits, ..self }
+        ReclaimRequest { waits, ..self }
     }
 }
 
@@ -169,7 +169,7 @@ impl<'a> Request<'a> {
 struct Round<'r, 'a> {
     target: &'r Counter,
     ring: u32,
-    request: &'r mut Request<'a>,
+    request: &'r mut ReclaimRequest<'a>,
     number: u64,
     report: ReclaimReport,
     owing: SmallVec<[Arc<History>; 1]>,
@@ -197,7 +197,11 @@ struct Round<'r, 'a> {
 /// One round for `want` bytes of the subtree of `target`, where the caller has found [a
 /// reclaimer](registrations::any_below). `None`: nothing is wanted, or this thread is inside a
 /// reclaimer, where reclaim does not nest.
-pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Option<Outcome> {
+pub(crate) fn run(
+    target: &Counter,
+    want: u64,
+    request: &mut ReclaimRequest<'_>,
+) -> Option<RoundOutcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
     if want == 0 {
         return None;
@@ -244,7 +248,7 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
         // Mutation: reclaim-by-others-counts-for-nothing
         let others =
             round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
-        Outcome {
+        RoundOutcome {
             report: round.report,
             owing: round.owing,
             others,
@@ -547,14 +551,14 @@ impl<'r> Round<'r, '_> {
                 .history
                 .standing(self.number, self.now, usage, time);
             let asked = match standing {
-                Standing::Ready => true,
-                Standing::Spared => false,
-                Standing::Last => {
+                ReclaimerStanding::Ready => true,
+                ReclaimerStanding::Spared => false,
+                ReclaimerStanding::Last => {
                     self.spared = true;
                     self.last
                 }
                 // It has promised memory. To ask it again would bring nothing sooner.
-                Standing::Owes => {
+                ReclaimerStanding::Owes => {
                     self.note_promise(&reclaimer.history);
                     false
                 }
@@ -592,7 +596,7 @@ impl<'r> Round<'r, '_> {
         pass: ReclaimPass,
     ) -> u64 {
         let target = self.target;
-        let Request {
+        let ReclaimRequest {
             cause, deadline, ..
         } = *self.request;
         let context = ReclaimContext {
@@ -708,7 +712,7 @@ mod tests {
         for end in [None, Some(begun + Duration::from_secs(5))] {
             root.set_max(if end.is_some() { 900 } else { 800 }).unwrap();
             let mut request =
-                Request::new(ReclaimCause::Full, begun + Duration::from_secs(10)).until(end);
+                ReclaimRequest::new(ReclaimCause::Full, begun + Duration::from_secs(10)).until(end);
             run(root.first(), 1, &mut request);
             let later = request.deadline.saturating_duration_since(begun);
             if end.is_some() {

@@ -19,14 +19,14 @@ use smallvec::SmallVec;
 
 use crate::counter::by_number::take_out;
 use crate::counter::handle::Handle;
-use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::thresholds;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
-use crate::state::shares::{GroupShare, Moved, ParentOfShares, Shares};
+use crate::state::shares::{GroupShare, MovedShares, ParentOfShares, Shares};
 use crate::sync::Ordering;
 use crate::sync::clock;
 
@@ -129,7 +129,7 @@ fn set_soft(group: &Counter, bytes: u64) {
     let _shard = group.tree().hierarchy.lock_of(group);
     // Mutation: a-part-is-set-in-a-group-that-is-offline
     if !group.state().is_offline() {
-        marks::set_soft(group, bytes);
+        thresholds::set_soft(group, bytes);
         excess::cross(group);
     }
 }
@@ -235,7 +235,7 @@ impl Shares {
     /// does nothing.
     fn step(&mut self) -> Option<(Handle, u64)> {
         self.steps += 1;
-        let Moved {
+        let MovedShares {
             levels,
             parents,
             children,

@@ -18,7 +18,7 @@ use crate::reclaim::repeat::deadline;
 use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
 use crate::reclaim::{registrations, rings, watch};
 use crate::state::events::Event;
-use crate::state::history::Standing;
+use crate::state::history::ReclaimerStanding;
 use crate::state::reclaim::NO_RING;
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::thread::context;
@@ -71,10 +71,10 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
             .standing_before_start(group.usage(), patience);
         // One that owes memory already is not asked twice for it; what it owes counts all the same.
         // One that is spared is left alone.
-        if standing == Standing::Ready && open > 0 {
+        if standing == ReclaimerStanding::Ready && open > 0 {
             call(level, group, &reclaimer, open);
         }
-        if matches!(standing, Standing::Ready | Standing::Owes) {
+        if matches!(standing, ReclaimerStanding::Ready | ReclaimerStanding::Owes) {
             let more = reclaimer.history.owed();
             owed = owed.saturating_add(more);
             open = open.saturating_sub(more);

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use crate::counter::effective::ParentFigures;
 use crate::state::reclaim::{
-    Moment, NO_RING, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
+    LapFigures, NO_RING, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
 };
 use crate::state::reclaimer::ReclaimPass;
 
@@ -540,15 +540,15 @@ impl<M: RingMember> Rings<M> {
     }
 }
 
-impl Moment {
+impl LapFigures {
     /// Takes `figures` back to the beginning of `lap`, which is now unless the lap is known: what
     /// other groups have given since protects no group in this lap. What has been charged meanwhile
     /// is seen.
     pub(crate) fn recall(&mut self, lap: (u8, u64), figures: &mut ParentFigures) {
         if self.lap != lap {
-            *self = Moment {
+            *self = LapFigures {
                 lap,
-                ..Moment::NONE
+                ..LapFigures::NONE
             };
         }
         // The larger of then and now: memory that was given back since still counts, and memory

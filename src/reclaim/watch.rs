@@ -50,9 +50,9 @@ struct WatchedCall {
 }
 
 /// A call is in the list until this is dropped.
-struct Listed(u64);
+struct ListedCall(u64);
 
-impl Drop for Listed {
+impl Drop for ListedCall {
     fn drop(&mut self) {
         let ended = with(|calls| take_out(&mut calls.under_way, self.0));
         // Without the lock: it may free memory, and the allocator may charge.
@@ -86,7 +86,7 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
         calls.under_way.insert(calls.numbers, begins);
         // Where the system has no thread nothing is said.
         let _ = calls.helper.start("memcg-watch", run);
-        Listed(calls.numbers)
+        ListedCall(calls.numbers)
     });
     call()
 }

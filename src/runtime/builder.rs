@@ -580,6 +580,25 @@ impl RuntimeBuilder {
         Ok((max.0, self.check_nodes()?))
     }
 
+    fn check_nodes(&self) -> Result<Topology, BuildError> {
+        let topology = self.numa.topology.clone().map_err(BuildError::Topology)?;
+        for tier in &self.numa.tiers {
+            let unknown = tier
+                .nodes
+                .iter()
+                .find(|&&node| topology.index_of(node).is_none())
+                .copied();
+            if unknown.is_some() || tier.nodes.is_empty() {
+                let name = self.counters[tier.counter - 1].name.to_string();
+                return Err(BuildError::Tier {
+                    name,
+                    node: unknown,
+                });
+            }
+        }
+        Ok(topology)
+    }
+
     fn check_counters(&self) -> Result<(), BuildError> {
         for (before, CounterDecl { name, .. }) in self.counters.iter().enumerate() {
             let earlier = self.counters[..before].iter().map(|other| &*other.name);

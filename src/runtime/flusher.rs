@@ -32,8 +32,8 @@ impl Flusher {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let tree = root.first().tree();
                 stats::flush_periodic(root.first());
-                tree.settle();
-                idle::release_periodic(tree);
+                tree.close_offline_stocks();
+                idle::release_credit_periodic(tree);
                 unowned::may_have_changed();
             }
         };

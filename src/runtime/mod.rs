@@ -14,7 +14,7 @@ use crate::counter::idle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, VerifyReport, verify};
+use crate::counter::verify::{KnownOutside, VerifyReport, verify};
 use crate::group::{Group, GroupId, Snapshot};
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::own_bytes::{self, OwnBytes};
@@ -58,11 +58,11 @@ const INCIDENTS_MAX: usize = 1 << 16;
 /// ```
 #[derive(Clone)]
 pub struct Runtime {
-    owned: Arc<Owned>,
+    owned: Arc<RuntimeState>,
 }
 
 /// The state that ends with the last handle.
-struct Owned {
+struct RuntimeState {
     root: Group,
     tree: Arc<Tree>,
     flusher: Lock<Option<Flusher>>,
@@ -77,7 +77,7 @@ impl Runtime {
     fn new(root: Group) -> Runtime {
         let tree = root.first().incarnation().tree.counted();
         Runtime {
-            owned: Arc::new(Owned {
+            owned: Arc::new(RuntimeState {
                 root,
                 tree,
                 flusher: Lock::new(Rank::Bookkeeping, None),
@@ -145,7 +145,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> VerifyReport {
-        let known = Known {
+        let known = KnownOutside {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::children(counter),
         };
@@ -187,7 +187,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        self.owned.tree.settle();
+        self.owned.tree.close_offline_stocks();
     }
 
     /// Returns the number of groups that are online, the root included.
@@ -259,7 +259,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release_idle_credit(&self) -> Bytes {
-        Bytes(idle::release(&self.owned.tree))
+        Bytes(idle::release_credit(&self.owned.tree))
     }
 
     /// Gives the calling thread's own credit back, and returns how many bytes of memory that were.
@@ -288,7 +288,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release_thread_credit(&self) -> Bytes {
-        Bytes(idle::release_own(&self.owned.tree))
+        Bytes(idle::release_own_credit(&self.owned.tree))
     }
 
     /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The
@@ -413,7 +413,7 @@ impl Runtime {
     }
 }
 
-impl Owned {
+impl RuntimeState {
     fn set_flusher(&self, new: Option<Flusher>, period: Duration) {
         let mut flusher = self.flusher.lock();
         stats::coordinator(self.root.first()).set_period(period);
@@ -424,7 +424,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for RuntimeState {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
             self.set_flusher(None, PERIOD);

@@ -1,7 +1,7 @@
 //! Memory nodes of a runtime: the nodes that it accounts for, what finds a page's node, the nodes
 //! of each tier.
 
-use super::{BuildError, Runtime, RuntimeBuilder};
+use super::{Runtime, RuntimeBuilder};
 use crate::group::CounterKey;
 use crate::hierarchy::group_tree;
 use crate::numa::config::Tier;
@@ -87,25 +87,6 @@ impl RuntimeBuilder {
             nodes: nodes.into_iter().collect(),
         });
         counter
-    }
-
-    pub(super) fn check_nodes(&self) -> Result<Topology, BuildError> {
-        let topology = self.numa.topology.clone().map_err(BuildError::Topology)?;
-        for tier in &self.numa.tiers {
-            let unknown = tier
-                .nodes
-                .iter()
-                .find(|&&node| topology.index_of(node).is_none())
-                .copied();
-            if unknown.is_some() || tier.nodes.is_empty() {
-                let name = self.counters[tier.counter - 1].name.to_string();
-                return Err(BuildError::Tier {
-                    name,
-                    node: unknown,
-                });
-            }
-        }
-        Ok(topology)
     }
 }
 

@@ -143,7 +143,7 @@ impl Coordinator {
             place.set(tables.add_group(parent, published));
         } else {
             drop(tables);
-            published.give_back(cache);
+            published.recycle(cache);
         }
         true
     }
@@ -188,7 +188,8 @@ impl Coordinator {
     pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         if !cells.is_listed() && cells.mark_listed() {
             self.counts.lists.fetch_add(1, Ordering::Relaxed);
-            // Before the push (E21): a flush that finds the cells takes their writer off the bound.
+            // Before the push (E21): a flush that finds the cells takes their writer off the bound;
+            // pairs with `remove_writers`.
             // Mutation: e21-listed-before-the-writer-is-counted
             published
                 .path_to_root()

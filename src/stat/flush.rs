@@ -129,12 +129,12 @@ impl Coordinator {
     /// Ends the statistics of a group: publishes what its threads have written to its ancestors,
     /// then frees their cells and its published statistics. No thread has a handle or a charge of
     /// the group, and none finds the cells any more.
-    pub(crate) fn release(&self, published: &PublishedStats) {
+    pub(crate) fn end(&self, published: &PublishedStats) {
         let mut tables = self.tables.lock();
         // Mutation: e18-released-on-the-stack
         self.take_stack(&mut tables);
         let gone = loop {
-            if let Some(gone) = tables.release(published.number()) {
+            if let Some(gone) = tables.free_cells(published.number()) {
                 break gone;
             }
             drop(tables);
@@ -143,6 +143,6 @@ impl Coordinator {
         };
         drop(tables);
         let cache = &self.caches[gone.pool];
-        gone.give_back(cache);
+        gone.recycle(cache);
     }
 }

@@ -31,6 +31,7 @@ impl StatTables {
         let mut at = target;
         let mut finished = 0;
         let done = loop {
+            // Another thread's flush of a level above may have finished this one meanwhile.
             if self.groups[target as usize].link.done >= flush {
                 break true;
             }
@@ -38,9 +39,13 @@ impl StatTables {
             if let Some(child) =
                 child.filter(|&child| self.groups[child as usize].link.done < flush)
             {
+                // Down first: what the children gather goes into the parents' rows of this slice,
+                // so a group is published with all that is below it.
                 at = child;
                 continue;
             }
+            // A slice counts groups as well as cells: a subtree of many groups and few cells would
+            // hold the lock as long.
             if self.rows.visits.all + finished >= SLICE {
                 break false;
             }
@@ -77,6 +82,8 @@ impl StatTables {
         self.rows.visits.all += 1;
         let entry = &mut self.entries[number as usize];
         let version = entry.cells.version();
+        // Two words tell that nothing was written since, so most cells cost two loads, however many
+        // items there are.
         if version == entry.version {
             return false;
         }
@@ -124,6 +131,8 @@ impl StatTables {
         let mut above = NO_ROW;
         while at != NONE {
             let group = &self.groups[at as usize];
+            // From here up the path has rows already, as another group's cells have been gathered
+            // in this slice.
             if group.slice == self.rows.slice {
                 above = group.row;
                 break;
@@ -131,6 +140,8 @@ impl StatTables {
             without.push(at);
             at = group.parent;
         }
+        // From the top down, so that each row finds the row of its parent made: changes are added
+        // up along these numbers, and published parents first.
         for number in without.into_iter().rev() {
             let group = &mut self.groups[number as usize];
             group.row = self.rows.push(number, above);
@@ -214,7 +225,7 @@ impl StatTables {
 
     /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at
     /// last its place. Then it returns the group's published statistics.
-    pub(super) fn release(&mut self, number: u32) -> Option<OwnedStats> {
+    pub(super) fn free_cells(&mut self, number: u32) -> Option<OwnedStats> {
         self.rows.reset();
         if !self.enlist_taken() {
             return None;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
-use crate::thread::cells::{Added, ThreadStats};
+use crate::thread::cells::{StatAdded, ThreadStats};
 use crate::units::Bytes;
 
 /// The unit of an item or a further counter, and for an item the grain in which its error is given.
@@ -227,11 +227,11 @@ impl StatKey {
     /// Adds to the item in the thread's cells, if one look at the cells shows that they have it. It
     /// is built in, or the builder that made the runtime declared it after its last clone.
     #[inline(always)]
-    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
+    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> StatAdded {
         if self.is_in(cells) {
             self.add_known_to(cells, delta, false)
         } else {
-            Added::Nowhere
+            StatAdded::Nowhere
         }
     }
 
@@ -243,7 +243,7 @@ impl StatKey {
 
     /// Adds to the item in the thread's cells, which are of a runtime that has it.
     #[inline(always)]
-    pub(crate) fn add_known_to(self, cells: ThreadStats, delta: i64, fenced: bool) -> Added {
+    pub(crate) fn add_known_to(self, cells: ThreadStats, delta: i64, fenced: bool) -> StatAdded {
         cells.add(self.number(), delta, self.grains(delta), fenced)
     }
 
@@ -287,7 +287,7 @@ impl KnownItem {
 
     /// As [`StatKey::add_known_to`].
     #[inline(always)]
-    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
+    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> StatAdded {
         cells.add(self.number(), delta, grains(delta, self.shift()), false)
     }
 

@@ -80,12 +80,15 @@ impl FlushList {
     /// Few members have a later number, so the search starts from behind.
     pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
         all[member as usize].link().done = flush;
+        // It is behind all others already, as mostly when a flush goes through the list once.
         if self.last == member {
             return;
         }
         self.remove(all, member);
         let mut prev = self.last;
         let mut next = NONE;
+        // A flush that was interrupted has an older number than one that has begun since. Its
+        // members go before those, so the order stays.
         while prev != NONE && all[prev as usize].link().done > flush {
             next = prev;
             prev = all[prev as usize].link().prev;

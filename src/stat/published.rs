@@ -7,7 +7,7 @@ use super::item::StatKey;
 use super::rows::ChangedGroup;
 use super::visits::ReadCadence;
 use crate::numa::NodeId;
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
@@ -108,7 +108,7 @@ pub(super) fn published_cache(
 ) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
     cache(Shape {
-        kind: Kind::Stats { items },
+        kind: PoolKind::Stats { items },
         asked,
         align,
         node,
@@ -137,6 +137,8 @@ impl OwnedStats {
         // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made
         // for as many items.
         unsafe {
+            // An object that was in use keeps its length and its words: `init` sets them to zero,
+            // with stores that a late reader may see, and no write that it may tear.
             if (*head.as_ptr()).items == 0 {
                 head.write(PublishedStats {
                     items: items as u32,
@@ -154,7 +156,7 @@ impl OwnedStats {
     }
 
     /// Gives the object back to the cache that it came from. No thread reads it any more.
-    pub(super) fn give_back(self, cache: &Cache) {
+    pub(super) fn recycle(self, cache: &Cache) {
         objects::put(cache, self.object);
     }
 }
@@ -164,7 +166,7 @@ impl Deref for OwnedStats {
 
     #[allow(unsafe_code)]
     fn deref(&self) -> &PublishedStats {
-        // SAFETY: made in `take`, and this one's until `give_back`.
+        // SAFETY: made in `take`, and this one's until `recycle`.
         unsafe { &*whole(self.head) }
     }
 }
@@ -280,7 +282,7 @@ impl PublishedStats {
     /// before their children.
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which
-        // were stored before.
+        // were stored before; pairs with `figures`.
         // Mutation: e21-off-the-bound-before-published
         self.touched.fetch_or(row.touched, Ordering::Release);
         for item in SetBits(row.touched) {
@@ -316,6 +318,8 @@ impl PublishedStats {
             level
                 .touched
                 .fetch_or(1 << stat.number(), Ordering::Release);
+            // At the group itself the change is in both figures; at the levels above only in that
+            // of their subtree.
             let counts = if above == 0 { 2 } else { 1 };
             for figure in level.pair(stat.number()).into_iter().take(counts) {
                 // Release (E22): as in `publish`.

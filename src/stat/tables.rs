@@ -135,6 +135,8 @@ impl StatTables {
     pub(super) fn enlist_taken(&mut self) -> bool {
         let mut enlisted = 0;
         while let Some(number) = self.taken.pop() {
+            // The lock is given up after so many: the thread comes back with the next slice, and
+            // finds the rest of the stack where it has left it.
             if enlisted == SLICE {
                 self.taken.push(number);
                 return false;
@@ -172,6 +174,7 @@ impl StatTables {
             .listed
             .push_front(&mut self.entries, number);
         let mut at = group;
+        // Up to the first level that is linked: from there on the path is known to each flush.
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
             self.groups[at as usize].linked = true;
@@ -186,6 +189,7 @@ impl StatTables {
         parent: u32,
         change: impl FnOnce(&mut FlushList, &mut [WrittenGroup]),
     ) {
+        // A copy, for the list's members lie in the same vector as its head.
         let mut children = self.groups[parent as usize].children;
         change(&mut children, &mut self.groups);
         self.groups[parent as usize].children = children;
@@ -210,6 +214,8 @@ impl StatTables {
             && children.first().is_none()
             && listed.first().is_none()
         {
+            // Nothing below is written any more, so a flush passes by; the level above may have
+            // been linked for this one alone.
             self.change_children(parent, |children, groups| children.remove(groups, at));
             self.groups[at as usize].linked = false;
             at = parent;
@@ -232,6 +238,8 @@ impl StatTables {
         let own = listed
             .first()
             .map(|entry| self.entries[entry as usize].link.done);
+        // Cells that came while the flush was at it are in front and have an older number: the
+        // group is done only as far as they are.
         let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
             self.change_children(parent, |children, groups| {

@@ -5,7 +5,7 @@
 use std::cell::UnsafeCell;
 use std::ptr::{self, NonNull};
 
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::stalls::StallTimes;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
@@ -170,7 +170,7 @@ impl EventCounts {
 
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
     cache(Shape {
-        kind: Kind::Events,
+        kind: PoolKind::Events,
         asked: size_of::<EventCounts>(),
         align,
         node: None,
@@ -186,6 +186,8 @@ impl EventsPlace {
     /// group.
     pub(crate) fn take(&self) -> Option<NonNull<EventCounts>> {
         let counts = NonNull::from(self.get()?);
+        // Relaxed: no thread uses the group any more, and the pool's lock comes before its next
+        // use.
         self.0.store(ptr::null_mut(), Ordering::Relaxed);
         Some(counts)
     }

@@ -28,7 +28,7 @@ pub(crate) struct History(Lock<Remembered>);
 struct Remembered {
     /// The round in which it has freed nothing last.
     failed_in: u64,
-    said: Option<Said>,
+    said: Option<FreedNothing>,
     /// Times in a row that it has freed nothing.
     times: u32,
     /// The usage of its group when it did, or when it promised.
@@ -43,14 +43,14 @@ struct Remembered {
 
 /// It has freed nothing.
 #[derive(Clone, Copy)]
-struct Said {
+struct FreedNothing {
     believed_until: Instant,
     left_until: Instant,
 }
 
 /// The answer that a round can expect of a reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ReclaimerStanding {
     /// Ask.
     Ready,
     /// It has nothing.
@@ -75,16 +75,22 @@ impl History {
         now: Instant,
         usage: u64,
         patience: Duration,
-    ) -> Standing {
+    ) -> ReclaimerStanding {
         let remembered = self.0.lock();
+        // A round asks each reclaimer once, whatever else it remembers of it: a round that came
+        // back to it would never end.
         if remembered.promises == 0 && remembered.failed_in == round {
-            return Standing::Spared;
+            return ReclaimerStanding::Spared;
         }
         remembered.standing(now, usage, patience)
     }
 
     /// Returns its standing before a charge that never blocks has it begin.
-    pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
+    pub(crate) fn standing_before_start(
+        &self,
+        usage: u64,
+        patience: Duration,
+    ) -> ReclaimerStanding {
         self.0.lock().standing(clock::now(), usage, patience)
     }
 
@@ -99,6 +105,8 @@ impl History {
         now: Instant,
     ) {
         let mut remembered = self.0.lock();
+        // A promise is no failure: the reclaimer will give, and a round that has nothing else may
+        // wait for it.
         if remembered.note(fruitful, usage, now, took) {
             remembered.failed_in = round;
         }
@@ -117,6 +125,8 @@ impl History {
     pub(crate) fn report(&self, freed: u64) {
         let mut remembered = self.0.lock();
         remembered.promises -= 1;
+        // Promises are kept apart by their number alone, for a reclaimer may free more than it has
+        // promised with one of them, and less with the next.
         if remembered.promises == 0 {
             remembered.owed = 0;
             remembered.since = None;
@@ -137,21 +147,24 @@ impl History {
 }
 
 impl Remembered {
-    fn standing(&self, now: Instant, usage: u64, patience: Duration) -> Standing {
+    fn standing(&self, now: Instant, usage: u64, patience: Duration) -> ReclaimerStanding {
         if self.promises > 0 {
             let is_late = self
                 .since
                 .is_some_and(|since| now.saturating_duration_since(since) > patience);
             return if is_late {
-                Standing::Spared
+                ReclaimerStanding::Spared
             } else {
-                Standing::Owes
+                ReclaimerStanding::Owes
             };
         }
         match self.said {
-            Some(said) if usage <= self.held && now < said.believed_until => Standing::Spared,
-            Some(said) if usage <= self.held && now < said.left_until => Standing::Last,
-            _ => Standing::Ready,
+            // Its usage has grown since: then it may have something by now, whatever it said.
+            Some(said) if usage <= self.held && now < said.believed_until => {
+                ReclaimerStanding::Spared
+            }
+            Some(said) if usage <= self.held && now < said.left_until => ReclaimerStanding::Last,
+            _ => ReclaimerStanding::Ready,
         }
     }
 
@@ -160,10 +173,13 @@ impl Remembered {
         if fruitful {
             (self.said, self.times) = (None, 0);
         } else if self.promises == 0 {
+            // Twice as long after each time that it had nothing. What it takes to ask it does not
+            // grow, so after some turns it costs next to nothing, and it is still asked where
+            // nobody else has anything.
             let left = LEFT_TO_THE_END_MIN.saturating_mul(1 << self.times.min(16));
             self.times += 1;
             self.held = usage;
-            self.said = Some(Said {
+            self.said = Some(FreedNothing {
                 believed_until: now + took.saturating_mul(BELIEVED).min(BELIEVED_MAX),
                 left_until: now + left.min(LEFT_TO_THE_END_MAX),
             });
@@ -184,7 +200,7 @@ mod tests {
     fn what_it_said_is_true_for_a_time() {
         let (history, begun) = (History::new(), Instant::now());
         let standing = |at: Instant| history.standing(99, at, 100, MS);
-        assert_eq!(standing(begun), Standing::Ready);
+        assert_eq!(standing(begun), ReclaimerStanding::Ready);
         for (took, believed) in [
             (Duration::from_micros(1), Duration::from_micros(8)),
             (Duration::from_micros(100), Duration::from_micros(800)),
@@ -194,17 +210,25 @@ mod tests {
             let ended = begun + took;
             for round in 1..20 {
                 history.judge(false, 100, round, took, ended);
-                assert_eq!(standing(ended), Standing::Spared);
+                assert_eq!(standing(ended), ReclaimerStanding::Spared);
                 assert_eq!(
                     standing(ended + believed - Duration::from_nanos(1)),
-                    Standing::Spared
+                    ReclaimerStanding::Spared
                 );
-                assert_ne!(standing(ended + believed), Standing::Spared, "{took:?}");
+                assert_ne!(
+                    standing(ended + believed),
+                    ReclaimerStanding::Spared,
+                    "{took:?}"
+                );
             }
             let grown = history.standing(99, ended, 101, MS);
-            assert_eq!(grown, Standing::Ready, "there may be something now");
+            assert_eq!(
+                grown,
+                ReclaimerStanding::Ready,
+                "there may be something now"
+            );
             history.judge(true, 100, 20, took, ended);
-            assert_eq!(standing(ended), Standing::Ready);
+            assert_eq!(standing(ended), ReclaimerStanding::Ready);
         }
     }
 
@@ -217,10 +241,13 @@ mod tests {
             let round = round as u64;
             history.judge(false, 100, round, Duration::ZERO, begun);
             let standing = |round, at| history.standing(round, at, 100, MS);
-            assert_eq!(standing(round, begun + 70 * MS), Standing::Spared);
+            assert_eq!(standing(round, begun + 70 * MS), ReclaimerStanding::Spared);
             let end = begun + left * MS;
-            assert_eq!(standing(99, end - Duration::from_nanos(1)), Standing::Last);
-            assert_eq!(standing(99, end), Standing::Ready, "{left} ms");
+            assert_eq!(
+                standing(99, end - Duration::from_nanos(1)),
+                ReclaimerStanding::Last
+            );
+            assert_eq!(standing(99, end), ReclaimerStanding::Ready, "{left} ms");
         }
     }
 }

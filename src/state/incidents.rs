@@ -93,6 +93,8 @@ impl Incidents {
         let surplus = last.kept.len().saturating_sub(most);
         let dropped: Vec<Incident> = last.kept.drain(..surplus).collect();
         self.keeps.store(most > 0, Ordering::Relaxed);
+        // Strings are freed without the lock: the program's allocator may charge, and be refused,
+        // which is an incident.
         drop(last);
         drop(dropped);
     }
@@ -100,6 +102,7 @@ impl Incidents {
     /// Adds one with the next number. The thread is in a slow path of its own.
     pub(crate) fn add(&self, mut incident: Incident) {
         let mut last = self.last.lock();
+        // Set to none since the caller has looked.
         if last.most == 0 {
             return;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::counter::by_number::ByNumber;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::state::callback::Callback;
 use crate::state::events::Event;
 use crate::sync::Arc;
@@ -26,7 +26,7 @@ use crate::thread::foreign::Foreign;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct EventInfo {
-    pub(crate) group: KeptHeader,
+    pub(crate) group: HeaderRef,
     pub(crate) event: Event,
     pub(crate) count: u64,
     pub(crate) times: u64,

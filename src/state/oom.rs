@@ -1,4 +1,4 @@
-//! Victims: for a group its policy and marks, for a tree its cancel hooks and the victims that
+//! Victims: for a group its policy and flags, for a tree its cancel hooks and the victims that
 //! charges wait for.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::WeakCounter;
-use crate::counter::object::KeptHeader;
+use crate::counter::object::HeaderRef;
 use crate::state::callback::Callback;
 use crate::state::key::Key;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
@@ -213,8 +213,8 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CancelInfo {
-    pub(crate) group: KeptHeader,
-    pub(crate) domain: KeptHeader,
+    pub(crate) group: HeaderRef,
+    pub(crate) domain: HeaderRef,
     pub(crate) wanted: u64,
     pub(crate) overrun: u64,
 }
@@ -248,12 +248,12 @@ pub(crate) const ORDERS: u16 = 1 << 5;
 /// group above.
 const IMPORTANCE_SHIFT: u32 = 7;
 
-/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings,
+/// A group's OOM policy, the flags beside it, and its importance. Relaxed, all of them: settings,
 /// of which no order is relied on.
 #[derive(Default)]
-pub(crate) struct OomMarks(AtomicU16);
+pub(crate) struct OomFlags(AtomicU16);
 
-impl OomMarks {
+impl OomFlags {
     pub(crate) fn is_clean(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -276,6 +276,8 @@ impl OomMarks {
             OomPolicy::Refuse => REFUSES,
             OomPolicy::Choose => CHOOSES,
         };
+        // In one exchange: a thread that looks between two would find no policy, and take that of
+        // the group above.
         let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
         let _ = self
             .0
@@ -301,15 +303,15 @@ impl OomMarks {
             .fetch_and((1 << IMPORTANCE_SHIFT) - 1, Ordering::Relaxed);
     }
 
-    pub(crate) fn has(&self, mark: u16) -> bool {
-        self.0.load(Ordering::Relaxed) & mark != 0
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.0.load(Ordering::Relaxed) & flag != 0
     }
 
-    pub(crate) fn set(&self, mark: u16, set: bool) {
+    pub(crate) fn set(&self, flag: u16, set: bool) {
         if set {
-            self.0.fetch_or(mark, Ordering::Relaxed)
+            self.0.fetch_or(flag, Ordering::Relaxed)
         } else {
-            self.0.fetch_and(!mark, Ordering::Relaxed)
+            self.0.fetch_and(!flag, Ordering::Relaxed)
         };
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct Ring<M> {
     /// left for as much as the others gave.
     pub(crate) parts: [u64; 3],
     /// The group as it was at the first turn of one of its children in the present lap.
-    pub(crate) moment: Moment,
+    pub(crate) moment: LapFigures,
     /// Bytes that the group is being asked for.
     pub(crate) asked: u64,
     /// Calls here and below that freed something.
@@ -115,7 +115,7 @@ impl<M> Ring<M> {
         }; 2],
         links: [UNLINKED; 3],
         parts: [SMALL; 3],
-        moment: Moment::NONE,
+        moment: LapFigures::NONE,
         asked: 0,
         fruitful: 0,
         barren: u64::MAX,
@@ -176,13 +176,13 @@ const UNLINKED: RingLinks = RingLinks {
 };
 
 /// A parent's figures at the first turn of one of its children in a lap.
-pub(crate) struct Moment {
+pub(crate) struct LapFigures {
     pub(crate) lap: (u8, u64),
     pub(crate) figures: ParentFigures,
 }
 
-impl Moment {
-    pub(crate) const NONE: Moment = Moment {
+impl LapFigures {
+    pub(crate) const NONE: LapFigures = LapFigures {
         lap: (0, 0),
         figures: ParentFigures {
             usage: 0,

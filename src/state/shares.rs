@@ -14,9 +14,9 @@ pub(crate) struct Shares {
     /// The keys of the parents at and below each level of their paths, by the key of the level.
     pub(crate) below: BTreeSet<(u64, u64)>,
     /// What has moved since the last wave began.
-    pub(crate) noted: Moved,
+    pub(crate) noted: MovedShares,
     /// What the present wave has still to do.
-    pub(crate) wave: Moved,
+    pub(crate) wave: MovedShares,
     /// The number of waves that have begun.
     pub(crate) begun: u64,
     /// All steps of all looks: each takes a few look-ups.
@@ -43,7 +43,7 @@ pub(crate) struct GroupShare {
 
 /// What is to be divided anew. All names are keys, and some may be gone by now.
 #[derive(Default)]
-pub(crate) struct Moved {
+pub(crate) struct MovedShares {
     /// Levels at which a max has moved, or a part: the parents there and below may divide other
     /// bytes. Each with the key of the next of these parents.
     pub(crate) levels: BTreeMap<u64, u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Moved {
     pub(crate) children: BTreeMap<u64, u64>,
 }
 
-impl Moved {
+impl MovedShares {
     pub(crate) fn is_empty(&self) -> bool {
         self.levels.is_empty() && self.parents.is_empty() && self.children.is_empty()
     }

@@ -48,12 +48,15 @@ impl StallShare {
         let first = from / PERIOD;
         let last = now / PERIOD;
         self.total += time(from, now);
+        // Mostly. A stall is far shorter than a period.
         if first == last {
             self.in_period += time(from, now);
             return;
         }
         let ended = self.in_period + time(from, (first + 1) * PERIOD);
         self.decay(ended as f64 / PERIOD as f64, 1);
+        // The periods in between are all alike, so a group that nobody has looked at for a day
+        // costs one power and no loop.
         self.decay(if is_on { 1.0 } else { 0.0 }, last - first - 1);
         self.in_period = time(last * PERIOD, now);
     }

@@ -15,29 +15,29 @@ use crate::thread::nested_wakers::DueWakers;
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
-    /// Levels that have a turn at some time: their usage has passed a mark, or charges wait there.
-    pub(crate) background: Levels,
+    /// Levels that have a turn at some time: their usage has passed a threshold, or charges wait there.
+    pub(crate) background: BackgroundLevels,
     /// The last turn was one of those.
     pub(crate) was_background: bool,
     /// Services of levels that charges which call no foreign code have scheduled.
     pub(crate) services: Vec<LeftService>,
     /// Levels whose listeners are to be called.
     pub(crate) listened: Turns<Listened>,
-    /// By [`Duty`].
-    pub(crate) threads: [Running; 2],
+    /// By [`ThreadDuty`].
+    pub(crate) threads: [DutyThread; 2],
     /// The runtime is gone: no thread begins a further job.
     pub(crate) over: bool,
 }
 
 /// The duty of a thread of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum ThreadDuty {
     Jobs,
     Listeners,
 }
 
 #[derive(Default)]
-pub(crate) struct Running {
+pub(crate) struct DutyThread {
     pub(crate) helper: Helper,
     /// Foreign code may hold the thread up.
     pub(crate) is_busy: bool,
@@ -63,9 +63,9 @@ pub(crate) struct Job {
 
 /// Why a level has a turn that no charge leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
-    /// Its usage is above the mark.
-    Mark,
+pub(crate) enum TurnReason {
+    /// Its usage is above the threshold.
+    Threshold,
     /// Charges wait in its line: reclaimers that had nothing may have something by now.
     Line,
 }
@@ -75,7 +75,7 @@ pub(crate) enum Reason {
 #[derive(Clone, Copy)]
 pub(crate) struct Background {
     pub(crate) level: WeakCounter,
-    pub(crate) reason: Reason,
+    pub(crate) reason: TurnReason,
     /// When it has its turn.
     pub(crate) at: Instant,
     /// The last pause because nothing was freed.
@@ -87,13 +87,13 @@ pub(crate) struct Background {
 /// The levels that are reclaimed in the background, each once for a reason. What is done for one of them costs a
 /// look-up, however many there are.
 #[derive(Default)]
-pub(crate) struct Levels {
-    by_key: BTreeMap<(Key, Reason), Background>,
+pub(crate) struct BackgroundLevels {
+    by_key: BTreeMap<(Key, TurnReason), Background>,
     /// The keys, by when each has its turn.
-    turns: BTreeSet<(Instant, (Key, Reason))>,
+    turns: BTreeSet<(Instant, (Key, TurnReason))>,
 }
 
-impl Levels {
+impl BackgroundLevels {
     /// Lists a level. One that is listed already has the earlier turn of the two.
     pub(crate) fn add(&mut self, job: Background) {
         let key = (Key(job.level.object.key()), job.reason);
@@ -121,7 +121,7 @@ impl Levels {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Levels::default();
+        *self = BackgroundLevels::default();
     }
 
     #[cfg(test)]
@@ -162,6 +162,8 @@ impl<T> Turns<T> {
     pub(crate) fn add(&mut self, key: (u64, u8), entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
         match self.entries.entry(key) {
             Entry::Vacant(vacant) => {
+                // Behind all others. One that is listed already keeps its turn, so a level that is
+                // refused all the time takes no other's.
                 self.order.push_back(key);
                 note(vacant.insert(entry));
                 None

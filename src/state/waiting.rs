@@ -136,7 +136,7 @@ pub(crate) struct Waiting {
     /// The charges that wait below each level, in whatever line: the key of the level, what
     /// [may be asked for](Waiter::may_ask_for), and the ticket.
     pub(crate) below: BTreeSet<(u64, u64, u64)>,
-    pub(crate) falls: Falls,
+    pub(crate) falls: FallenMaxes,
 }
 
 /// A max that moves by itself has stood for so long before it ends the waits that it can never
@@ -144,7 +144,7 @@ pub(crate) struct Waiting {
 const STANDS: Duration = Duration::from_secs(1);
 
 /// A level whose max has fallen by itself.
-struct Fall {
+struct FallenMax {
     level: WeakCounter,
     /// When it fell within [`STANDS`], and the max that it had before.
     from: SmallVec<[(Instant, u64); 4]>,
@@ -152,13 +152,13 @@ struct Fall {
 
 /// Maxes that have fallen by themselves within [`STANDS`], by the key of the level.
 #[derive(Default)]
-pub(crate) struct Falls(ByNumber<Fall>);
+pub(crate) struct FallenMaxes(ByNumber<FallenMax>);
 
-impl Falls {
+impl FallenMaxes {
     /// Before the max falls.
     pub(crate) fn note(&mut self, level: &Counter) {
         let of = WeakCounter::new(level);
-        let new = || Fall {
+        let new = || FallenMax {
             level: of,
             from: SmallVec::new(),
         };

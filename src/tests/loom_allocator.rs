@@ -6,7 +6,7 @@ use super::common::{end, group, waiting, waker};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, build, model, model_without_pair, race, with_group};
 use crate::allocator::{Owner, settle};
-use crate::counter::marks;
+use crate::counter::thresholds;
 use crate::{Bytes, Group, Limits};
 
 fn allocate(group: &Group, bytes: usize) -> Owner {
@@ -171,7 +171,10 @@ fn loom_crossed_twice_vs_look() {
             },
         );
         settle();
-        assert!(!marks::is_in_excess(group.first()), "nothing is charged");
+        assert!(
+            !thresholds::is_in_excess(group.first()),
+            "nothing is charged"
+        );
     });
 }
 

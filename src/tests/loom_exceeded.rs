@@ -3,7 +3,7 @@
 
 use super::loom_lifecycle::bare;
 use super::{build, model_without_pair, race};
-use crate::counter::marks;
+use crate::counter::thresholds;
 use crate::counter::watch::{EXCEEDED, RECLAIMS};
 use crate::pressure::started;
 use crate::{Charge, Group, Limit, Limits, Runtime};
@@ -135,10 +135,10 @@ fn loom_passed_vs_armed() {
         let group = root
             .create("group", Limits::new().reclaim_above(Limit::Bytes(1)))
             .unwrap();
-        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        assert!(thresholds::take_bit(group.first()), "a thread reclaims");
         let (goes_on, held) = race(
             group.clone(),
-            |group| marks::arm(group.first()),
+            |group| thresholds::arm(group.first()),
             || group.charge(2).unwrap(),
         );
         assert!(goes_on || started::listed(root.first().tree()) == 1);
@@ -171,13 +171,15 @@ fn loom_armed_vs_unset() {
         let group = root
             .create("group", Limits::new().reclaim_above(Limit::Bytes(1)))
             .unwrap();
-        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        assert!(thresholds::take_bit(group.first()), "a thread reclaims");
         let unset = |group: Group| {
             group
                 .set_limits(Limits::new().reclaim_above(Limit::Unlimited))
                 .unwrap()
         };
-        race(group.clone(), unset, || assert!(!marks::arm(group.first())));
+        race(group.clone(), unset, || {
+            assert!(!thresholds::arm(group.first()))
+        });
         assert!(!group.first().limits.watched.is_for(RECLAIMS));
     });
 }
@@ -190,11 +192,11 @@ fn loom_armed_vs_unset_and_set() {
         let (_runtime, root) = build(bare());
         let mark = |limit| Limits::new().reclaim_above(limit);
         let group = root.create("group", mark(Limit::Bytes(1))).unwrap();
-        assert!(marks::take_bit(group.first()), "a thread reclaims");
-        let arm = |group: Group| assert!(!marks::arm(group.first()));
+        assert!(thresholds::take_bit(group.first()), "a thread reclaims");
+        let arm = |group: Group| assert!(!thresholds::arm(group.first()));
         race(group.clone(), arm, || {
-            marks::set_reclaim_above(group.first(), u64::MAX);
-            marks::set_reclaim_above(group.first(), 1);
+            thresholds::set_reclaim_above(group.first(), u64::MAX);
+            thresholds::set_reclaim_above(group.first(), 1);
         });
         assert!(group.first().limits.watched.is_for(RECLAIMS));
         let held = group.charge(2).unwrap();

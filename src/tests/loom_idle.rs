@@ -6,7 +6,7 @@ use crate::PageCounter;
 use crate::counter::idle;
 
 fn visit(counter: &PageCounter) -> u64 {
-    idle::release(counter.counter().tree())
+    idle::release_credit(counter.counter().tree())
 }
 
 /// A unit of this thread's and a unit of credit, which two visits have seen: the next one claims
@@ -111,7 +111,7 @@ fn loom_own_release_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.charge(1).unwrap();
-        let release = || idle::release_own(counter.counter().tree());
+        let release = || idle::release_own_credit(counter.counter().tree());
         race(counter.clone(), |counter| counter.drain(), release);
         assert_eq!(
             (counter.usage(), counter.counts().underflows),
@@ -129,7 +129,7 @@ fn loom_own_release_vs_refusal() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.charge(1).unwrap();
-        let release = || idle::release_own(counter.counter().tree());
+        let release = || idle::release_own_credit(counter.counter().tree());
         race(
             counter.clone(),
             |counter| counter.charge(1).expect("1 and 1 fit into 2"),

@@ -424,10 +424,10 @@ fn loom_unowned_moves_vs_settle() {
         thread::unowned::count(thread::unowned::UnownedCount::Allocated, 4);
         race(
             (),
-            |()| unowned::settle(),
+            |()| unowned::follow_exactly(),
             || unowned::charge_to(Some(other.first())),
         );
-        unowned::settle();
+        unowned::follow_exactly();
         assert_eq!((shared.usage(), other.usage(), unowned::sum()), (0, 4, 4));
         unowned::charge_to(None);
         assert_eq!(runtime.root().usage(), 0);

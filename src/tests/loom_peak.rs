@@ -10,10 +10,10 @@ use crate::sync::{Arc, Ordering};
 
 /// A counter, and what its users hold.
 #[derive(Clone)]
-struct Counted(PageCounter, Arc<Known>);
+struct Counted(PageCounter, Arc<KnownOutside>);
 
 #[derive(Default)]
-struct Known {
+struct KnownOutside {
     held: AtomicU64,
     begun: AtomicU64,
     most_held: AtomicU64,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 use super::{beside, model, model_without_pair, race};
-use crate::pool::shape::{Kind, Shape};
+use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, Shared};
 use crate::thread::objects;
@@ -71,7 +71,7 @@ impl TakenWord {
 
 fn words() -> Shared<Cache> {
     let shape = Shape {
-        kind: Kind::Stats { items: 1 },
+        kind: PoolKind::Stats { items: 1 },
         asked: size_of::<Word>(),
         align: PoolAlign::Packed,
         node: None,

@@ -21,9 +21,9 @@ use crate::thread::transit::Transit;
 /// The next thread with the number takes it over as it stands.
 #[repr(C)]
 pub(crate) struct Block {
-    pub(crate) transit: Apart<Transit>,
+    pub(crate) transit: OwnLines<Transit>,
     /// Bytes that no group owns, as the thread has counted them.
-    pub(crate) unowned: Apart<UnownedCounts>,
+    pub(crate) unowned: OwnLines<UnownedCounts>,
     /// The number of the thread, which another thread gets once this one has ended.
     id: StatU32,
     /// 1: its thread has ended, and no other thread has it yet (E8).
@@ -36,9 +36,9 @@ pub(crate) struct Block {
     pub(crate) audit: Directory<Tally>,
     /// Units that the thread has charged and uncharged without a guard. A page is made after the
     /// page of `slots` that has the same indices.
-    raw: Directory<Beside<RawCell>>,
+    raw: Directory<SlotSized<RawCell>>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
-    owned: Directory<Beside<Tally>>,
+    owned: Directory<SlotSized<Tally>>,
     /// Places of the cells of each group.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -51,13 +51,13 @@ pub(crate) struct Block {
 /// at its own alignment.
 #[derive(Default)]
 #[repr(C)]
-pub(crate) struct Apart<T> {
+pub(crate) struct OwnLines<T> {
     before: [u64; 8],
     value: T,
     after: [u64; 8],
 }
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for OwnLines<T> {
     type Target = T;
 
     #[inline]
@@ -69,9 +69,9 @@ impl<T> Deref for Apart<T> {
 /// A cell as large as a slot, so that one offset finds both.
 #[derive(Default)]
 #[repr(C, align(32))]
-pub(crate) struct Beside<T>(T);
+pub(crate) struct SlotSized<T>(T);
 
-impl<T> Deref for Beside<T> {
+impl<T> Deref for SlotSized<T> {
     type Target = T;
 
     #[inline(always)]
@@ -85,6 +85,8 @@ impl Block {
     /// gives none.
     #[allow(unsafe_code)]
     pub(super) fn make() -> Option<&'static Block> {
+        // Directories are tables of pointers, longer than most threads ever need. What of them is not
+        // touched is address space and no memory, as long as nothing writes the zeroes.
         // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives
         // whole pages for ever, and the directories are larger than a small thread's stack.
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
@@ -97,8 +99,8 @@ impl Block {
 
     fn empty() -> Block {
         Block {
-            transit: Apart::default(),
-            unowned: Apart::default(),
+            transit: OwnLines::default(),
+            unowned: OwnLines::default(),
             id: StatU32::new(0),
             free: AtomicU32::new(0),
             ended: AtomicBool::new(false),
@@ -165,6 +167,8 @@ impl Block {
     /// True if there is credit in any slot. It looks through all of them, and remembers where it
     /// found some for [`seems_to_hold_credit`](Self::seems_to_hold_credit).
     pub(super) fn holds_credit(&self) -> bool {
+        // The first one will do: the question is whether drains have to visit this block, and they
+        // look at every slot then.
         let found = self.slots.made().find(|(_, slot)| slot.available() > 0);
         if let Some((at, _)) = found {
             let halves = self.credit_at.iter().zip(at.halves());
@@ -213,6 +217,7 @@ impl Block {
     pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64, most: u64) -> u64 {
         self.slots
             .pace(index)
+            // Without a page there is no slot to fill, so the number does not matter.
             .map_or(most, |pace| pace.next_refill(n, batch, most))
     }
 
@@ -227,7 +232,7 @@ impl Block {
     #[allow(unsafe_code)]
     unsafe fn both_at<T, R>(
         &self,
-        cells: &Directory<Beside<T>>,
+        cells: &Directory<SlotSized<T>>,
         place: &EntryPlace<Slot>,
         with: impl FnOnce(&Slot, &T) -> R,
     ) -> Option<R> {
@@ -260,7 +265,7 @@ impl Block {
         // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.raw
-            .get_or_make(index, Beside::default)
+            .get_or_make(index, SlotSized::default)
             .map(Deref::deref)
     }
 
@@ -286,7 +291,7 @@ impl Block {
         // The page of the slots first: a hit tests for the cell alone.
         self.slots.get_or_make(index, Slot::vacant)?;
         self.owned
-            .get_or_make(index, Beside::default)
+            .get_or_make(index, SlotSized::default)
             .map(Deref::deref)
     }
 
@@ -316,6 +321,8 @@ impl Block {
     /// Returns one place for each node, for the cells of a group's memory there, and makes them
     /// where there are none. Owner only. It allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
+        // What a row points to is counted here and not in the row: `bytes` would have to visit
+        // every row of every page, and a row may be made while it does.
         let (places, more) = self
             .rows
             .get_or_make(index, CellsRow::default)?

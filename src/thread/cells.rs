@@ -106,7 +106,7 @@ impl CellsRow {
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been released: empty, and no thread
             // has it.
-            CellsRow::give_back(small);
+            CellsRow::free_places(small);
             more = self.bytes() - before;
         }
         (self.places().unwrap_or_default(), more)
@@ -126,7 +126,7 @@ impl CellsRow {
     }
 
     #[allow(unsafe_code)]
-    fn give_back(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
+    fn free_places(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
         if !places.is_null() {
             // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the
             // caller.
@@ -137,12 +137,12 @@ impl CellsRow {
 
 impl Drop for CellsRow {
     fn drop(&mut self) {
-        CellsRow::give_back(self.0.load(Ordering::Relaxed));
+        CellsRow::free_places(self.0.load(Ordering::Relaxed));
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(crate) enum StatAdded {
     /// Counted.
     Done,
     /// Counted; the cells must be listed, or what they hold be announced.
@@ -219,7 +219,7 @@ impl ThreadStats {
     /// Adds `delta`, which is so many grains, to the item of a number that the cells were made for.
     /// Owner only.
     #[inline(always)]
-    pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
+    pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> StatAdded {
         let at = HEAD + item;
         let before = self.load(at);
         // The first count of the item, or one that finds the item back at zero. A flush reads only
@@ -229,7 +229,8 @@ impl ThreadStats {
         }
         self.store(at, before.wrapping_add_signed(delta));
         let written = self.load(WRITTEN).wrapping_add(grains);
-        // Release (E17, E20): a flush that sees it sees the count and its bit.
+        // Release (E17, E20): a flush that sees it sees the count and its bit; pairs with
+        // `version`.
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that
         // the cells are not listed any more, or the coordinator reads its count.
@@ -240,15 +241,15 @@ impl ThreadStats {
         // written than is due. Each makes one of two numbers negative.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();
         if (listed.cast_signed() - 1) | due < 0 {
-            Added::Due
+            StatAdded::Due
         } else {
-            Added::Done
+            StatAdded::Done
         }
     }
 
     pub(crate) fn is_listed(self) -> bool {
         // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted
-        // them.
+        // them; pairs with `unmark`.
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
@@ -256,7 +257,7 @@ impl ThreadStats {
     /// comes before the push: the other way round the coordinator could unlist the cells in
     /// between, and they would be marked and on no list.
     pub(crate) fn mark_listed(self) -> bool {
-        // AcqRel (E17): after the unlisting that this undoes, before the push.
+        // AcqRel (E17): after the unlisting that this undoes, before the push; pairs with `unmark`.
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
     }
 
@@ -271,7 +272,8 @@ impl ThreadStats {
     /// Stores that the owner has announced so many grains, at every level, before this.
     pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
         self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
-        // Release (E20): the flush that counts them takes off the levels only what has come there.
+        // Release (E20): the flush that counts them takes off the levels only what has come there;
+        // pairs with `version`.
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
@@ -300,9 +302,10 @@ pub(crate) struct CellsVersion {
 
 impl ThreadStats {
     pub(crate) fn version(self) -> CellsVersion {
-        // Acquire (E20): what was announced is in the counts that are read after this.
+        // Acquire (E20): what was announced is in the counts that are read after this; pairs with
+        // `set_announced`.
         let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
-        // Acquire (E17): the counts are at least as new.
+        // Acquire (E17): the counts are at least as new. Pairs with `add`.
         let written = self.word(WRITTEN).load(Ordering::Acquire);
         CellsVersion { announced, written }
     }

@@ -12,7 +12,7 @@ const WAKES: u32 = 1 << 16;
 /// The place of a charge that has none in line: it comes after all that have one.
 const NEWCOMER: u64 = u64::MAX;
 
-struct Notes {
+struct ContextWords {
     /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
     /// The place in line of the charge that this thread makes; [`NEWCOMER`] where it charges for
@@ -27,7 +27,7 @@ struct Notes {
 }
 
 per_thread! {
-    with_notes: Notes = Notes {
+    with_notes: ContextWords = ContextWords {
         hook: Cell::new(false),
         place: Cell::new(NEWCOMER),
         foreign_depth: Cell::new(0),
@@ -37,21 +37,21 @@ per_thread! {
 }
 
 /// A word of this thread that has another value until this is dropped, also by a panic.
-pub(crate) struct Restored<'a, T: Copy> {
+pub(crate) struct RestoredWord<'a, T: Copy> {
     word: &'a Cell<T>,
     before: T,
 }
 
-impl<'a, T: Copy> Restored<'a, T> {
+impl<'a, T: Copy> RestoredWord<'a, T> {
     pub(crate) fn set(word: &'a Cell<T>, value: T) -> Self {
-        Restored {
+        RestoredWord {
             word,
             before: word.replace(value),
         }
     }
 }
 
-impl<T: Copy> Drop for Restored<'_, T> {
+impl<T: Copy> Drop for RestoredWord<'_, T> {
     fn drop(&mut self) {
         self.word.set(self.before);
     }
@@ -65,8 +65,10 @@ pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     }
     with_notes(|notes| {
         with_local(|local| {
-            let _slow = Restored::set(&local.slow, 0);
-            let _hook = Restored::set(&notes.hook, true);
+            // Foreign code charges as any other code does. Inside a slow path its charges could
+            // take no lock, and would be refused beside credit that a drain could have had.
+            let _slow = RestoredWord::set(&local.slow, 0);
+            let _hook = RestoredWord::set(&notes.hook, true);
             Some(hook())
         })
     })
@@ -81,8 +83,10 @@ pub(crate) fn in_reclaim() -> bool {
 /// is never in reclaim.
 pub(crate) fn for_another<R>(place: u64, charge: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
-        let _place = Restored::set(&notes.place, place);
-        let _hook = Restored::set(&notes.hook, false);
+        let _place = RestoredWord::set(&notes.place, place);
+        // A waiter's bytes may go into a line, or past one, as its place says. That this thread is
+        // in reclaim would let them pass every line.
+        let _hook = RestoredWord::set(&notes.hook, false);
         charge()
     })
 }
@@ -110,7 +114,7 @@ pub(crate) fn in_foreign() -> bool {
 /// thread.
 pub(crate) fn without_foreign<R>(work: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
-        let _leaves = Restored::set(&notes.leaves_foreign, true);
+        let _leaves = RestoredWord::set(&notes.leaves_foreign, true);
         work()
     })
 }
@@ -122,7 +126,7 @@ pub(crate) fn leaves_foreign() -> bool {
 /// Runs `work` with listeners deferred to another thread.
 pub(crate) fn leaving_listeners<R>(work: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
-        let _leaves = Restored::set(&notes.leaves_listeners, true);
+        let _leaves = RestoredWord::set(&notes.leaves_listeners, true);
         work()
     })
 }
@@ -143,7 +147,9 @@ pub(crate) fn in_listener(listener: impl FnOnce()) {
 
 fn at_depth(depth: u32, foreign: impl FnOnce()) {
     with_notes(|notes| {
-        let _depth = Restored::set(&notes.foreign_depth, notes.foreign_depth.get() + depth);
+        // A depth and not a flag, so that callbacks inside callbacks end at some point, and so that
+        // the end of the inner one does not end the outer one.
+        let _depth = RestoredWord::set(&notes.foreign_depth, notes.foreign_depth.get() + depth);
         foreign();
     });
 }

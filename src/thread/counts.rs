@@ -38,6 +38,8 @@ impl Count {
     pub(super) fn visit(&self, bytes: u64) {
         let now = self.bytes().wrapping_add(bytes);
         self.bytes.store(now, Ordering::Relaxed);
+        // A visit each so many bytes, whatever the size of the objects: so a thread is known to
+        // within that, and a count is no call.
         self.next
             .store(now.saturating_add(VISIT), Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
-use crate::thread::local::Deeper;
+use crate::thread::local::SlowDepth;
 
 /// Most guards of a thread whose scopes take no memory of the heap: one for each bit of
 /// [`Current::taken`]. Few threads have a second guard.
@@ -52,7 +52,7 @@ struct CurrentScope {
 /// A call's copy of its scope, which stays in registers. It holds while no guard has left the chain
 /// from within.
 #[derive(Clone, Copy)]
-struct Before {
+struct OuterScope {
     group: *const Header,
     outer: *const CurrentScope,
     unlinked: usize,
@@ -93,7 +93,7 @@ pub(crate) fn header() -> Option<&'static Header> {
 /// caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
-    struct End<'a>(&'a CurrentScope, Before);
+    struct End<'a>(&'a CurrentScope, OuterScope);
     impl Drop for End<'_> {
         #[inline]
         fn drop(&mut self) {
@@ -135,7 +135,7 @@ impl EnteredScope {
         });
         let entered = in_place.unwrap_or_else(|| {
             // Memory of the crate, and of no group: allocated as in a slow path.
-            let _slow = Deeper::enter(false);
+            let _slow = SlowDepth::enter(false);
             // A raw pointer, and no box: the chain points to the scope while the entry moves.
             EnteredScope {
                 scope: NonNull::from(Box::leak(Box::new(outside))),
@@ -179,11 +179,11 @@ impl CurrentScope {
 
     /// The scope does not move until it ends, or until a scope further out has ended.
     #[inline]
-    fn begin(&self, group: *const Header) -> Before {
+    fn begin(&self, group: *const Header) -> OuterScope {
         with_current(|current| {
             current.group.set(group);
             current.innermost.set(self);
-            Before {
+            OuterScope {
                 group: self.group.get(),
                 outer: self.outer.get(),
                 unlinked: current.unlinked.get(),
@@ -193,7 +193,7 @@ impl CurrentScope {
 
     /// The call is over: the scope leaves the chain, with all that are further in.
     #[inline]
-    fn end_call(&self, before: Before) {
+    fn end_call(&self, before: OuterScope) {
         // A model that has failed is past its thread-locals.
         if model_failed() {
             return;

@@ -60,6 +60,8 @@ impl Deferred {
 
     /// An allocator has missed: see [`charges`](Self::charges).
     pub(crate) fn note_charge(&self) {
+        // A load first: each miss of an allocator comes here, and threads would send each other the
+        // line for a word that is set once.
         if !self.charges() {
             self.charges.store(true, Ordering::Relaxed);
         }
@@ -92,6 +94,8 @@ impl DeferredList {
     pub(crate) fn push(&self, first: *const (), set_next: impl Fn(*const ())) {
         let mut next = self.0.load(Ordering::Relaxed);
         loop {
+            // Before the exchange that shows the member: a thread that takes the list follows the
+            // link at once.
             set_next(next);
             // Release (E46): the thread that takes the list comes after all that this one did
             // before; pairs with `take`.

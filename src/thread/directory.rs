@@ -44,6 +44,8 @@ impl SlotIndex {
     /// The index of a [`number`](Self::number).
     pub(crate) fn of_number(number: u32) -> SlotIndex {
         SlotIndex::of_halves([
+            // The word of an object may be asked for at each free, so it is shifts and a mask, and
+            // no division by the number of slots in a page, which is no power of two.
             number >> PAGE_SHIFT,
             (number & IN_PAGE) / size_of::<Header>() as u32,
         ])
@@ -67,6 +69,8 @@ impl SlotIndex {
     pub(crate) fn next(self) -> SlotIndex {
         if self == SlotIndex::NONE {
             self
+        // Indices are given out in this order, so pages fill from the first one on, and a directory
+        // of few groups has few pages.
         } else if self.slot + 1 < PAGE_SLOTS as u32 {
             SlotIndex {
                 slot: self.slot + 1,
@@ -313,6 +317,9 @@ impl<T, B: Default> Directory<T, B> {
     /// be missing.
     #[allow(unsafe_code)]
     pub(crate) fn made(&self) -> impl Iterator<Item = (SlotIndex, &T)> {
+        // A directory has thousands of pointers, and most threads have made the first few pages.
+        // The bits say which parts were written to, so that the search touches no page of pointers
+        // that is address space only.
         let parts = self.touched.load(Ordering::Relaxed);
         let in_part = move |&page: &u32| parts >> (page as usize / PART) & 1 == 1;
         let pages = (0..PAGES_MAX as u32).filter(in_part).filter_map(|page| {
@@ -377,6 +384,9 @@ impl<T, B: Default> Directory<T, B> {
         const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<E>()) };
         let offset = offset as usize;
         let shown = size_of::<E>();
+        // A place has its offset in bytes of the entries that it is shown for, which saves the hit
+        // a shift. Any other directory may use it only if its entries are as large; the assertion
+        // above holds that outside of checkers.
         // The entries of a checker may differ in size.
         let offset = if size_of::<T>() == shown {
             offset
@@ -388,6 +398,8 @@ impl<T, B: Default> Directory<T, B> {
         let place = unsafe { self.pages.get_unchecked(page as usize) };
         // Acquire (E7): as in `get`.
         let page = place.load(Ordering::Acquire);
+        // No entry: the thread has never used the counter, or the place is `NONE`. A test by the
+        // caller, and not a page that stands for none, because what follows depends on the entry.
         if page.is_null() {
             return None;
         }

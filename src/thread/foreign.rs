@@ -85,13 +85,13 @@ impl Calls {
     /// True if the mark is set. This is a hint: a caller that relies on it calls
     /// [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
-        // Acquire (E24): after what was done before the mark.
+        // Acquire (E24): after what was done before the mark. Pairs with `retire`.
         self.0.load(Ordering::Acquire) & GONE != 0
     }
 
     /// Returns the calls that are under way, and the noted calls that ever began, at one moment.
     pub(crate) fn begun(&self) -> (u64, u32) {
-        // Acquire (E24): after what the calls did that are over.
+        // Acquire (E24): after what the calls did that are over; pairs with the drop of a `Call`.
         let word = self.0.load(Ordering::Acquire);
         (word & UNDER_WAY, (word / NOTED) as u32)
     }

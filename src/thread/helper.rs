@@ -25,6 +25,7 @@ impl Helper {
     /// under the same lock.
     pub(crate) fn start(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let process = std::process::id();
+        // The child of a fork has this value and none of the parent's threads.
         self.thread
             .take_if(|(started_in, _)| *started_in != process);
         if self.thread.is_none() {
@@ -32,6 +33,8 @@ impl Helper {
                 .ok()
                 .map(|thread| (process, thread));
         }
+        // There is work from now on. A thread that was about to end has not decided so yet, as it
+        // decides under this lock.
         self.idle = None;
         self.thread.is_some()
     }

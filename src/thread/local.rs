@@ -40,6 +40,7 @@ impl Local {
         if ptr::eq(self.block.get(), no_block()) {
             None
         } else {
+            // From here on the pointer is one of the registry's, which never frees a block.
             self.fast_block()
         }
     }
@@ -62,16 +63,16 @@ impl Local {
 
 /// One more slow path on the thread's stack, until the value is dropped. It stays on its thread,
 /// and such values drop in the reverse order of their making.
-pub(super) struct Deeper {
+pub(super) struct SlowDepth {
     /// The depth outside of it, and whether one of the slow paths there is an allocator's.
     pub(super) outside: u32,
     no_alloc: bool,
 }
 
-impl Deeper {
+impl SlowDepth {
     #[inline]
-    pub(super) fn enter(no_alloc: bool) -> Deeper {
-        with_local(|local| Deeper {
+    pub(super) fn enter(no_alloc: bool) -> SlowDepth {
+        with_local(|local| SlowDepth {
             outside: local.slow.replace(local.slow.get() + 1),
             // What runs inside an allocator's slow path is bound by the same rules, whatever it is:
             // it must not take a lock that the allocator's caller may hold.
@@ -80,9 +81,11 @@ impl Deeper {
     }
 }
 
-impl Drop for Deeper {
+impl Drop for SlowDepth {
     #[inline]
     fn drop(&mut self) {
+        // The values as they were, and not one less: a panic may pass several of these in turn, and
+        // each leaves what its own caller had.
         // A model that has failed is past its thread-locals.
         if !model_failed() {
             with_local(|local| {

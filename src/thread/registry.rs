@@ -17,7 +17,7 @@ use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU32 as StatU32};
 use crate::sync::{AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide};
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, SlotIndex, headers};
-use crate::thread::local::{Deeper, with_local};
+use crate::thread::local::{SlowDepth, with_local};
 use crate::thread::shelf::Shelves;
 
 pub(crate) type Registrar = Shared<Registry>;
@@ -74,8 +74,8 @@ impl Drop for BlockHolder {
             local.block.set(no_block());
         });
         // The release counts as a slow path, so an allocator that charges inside it takes no lock.
-        let _deeper = Deeper::enter(false);
-        self.registry.release(self.block);
+        let _deeper = SlowDepth::enter(false);
+        self.registry.end_thread(self.block);
     }
 }
 
@@ -89,10 +89,10 @@ pub(crate) struct Registry {
     /// `counter::raw`. A thread that has the page of a cell counts hits in it, whichever tree the
     /// counter is of.
     pub(crate) raw: AtomicU32,
-    state: Lock<Free>,
+    state: Lock<FreeBlocks>,
 }
 
-struct Free {
+struct FreeBlocks {
     /// The first slot index that was never given out, and the headers that are made for it and for
     /// those after it.
     fresh: SlotIndex,
@@ -108,7 +108,7 @@ impl Registry {
             raw: AtomicU32::new(0),
             state: Lock::new(
                 Rank::Bookkeeping,
-                Free {
+                FreeBlocks {
                     fresh: SlotIndex::FIRST,
                     rest: &[],
                 },
@@ -127,7 +127,8 @@ impl Registry {
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
         // Acquire (E9): the blocks with a number are made. Which of them have no thread is a hint:
-        // each of those is tried once, and another thread may be first.
+        // each of those is tried once, and another thread may be first. Pairs with the exchange in
+        // `add`.
         let made = self.numbered.load(Ordering::Acquire);
         let mut from = 0;
         while let Some(lowest) = self
@@ -181,7 +182,7 @@ impl Registry {
 
     /// Gives an ended thread's block to the next thread that registers.
     #[allow(unsafe_code)]
-    fn release(&self, block: *const Block) {
+    fn end_thread(&self, block: *const Block) {
         // SAFETY: null, or one of the registry's own blocks, alive as long as it is.
         if let Some(block) = unsafe { block.as_ref() } {
             self.threads.fetch_sub(1, Ordering::Relaxed);

@@ -85,7 +85,7 @@ mod noted {
     use crate::pool::shape::Shape;
     use crate::sync::stat_atomic::AtomicU64 as StatU64;
     use crate::sync::{Ordering, per_thread, process_wide};
-    use crate::thread::context::{self, Restored};
+    use crate::thread::context::{self, RestoredWord};
     use crate::thread::foreign::contain;
 
     const POOL: &str = "memcg::pool";
@@ -290,7 +290,7 @@ mod noted {
         with_all(|all| {
             let noted = all.objects.count.get() + all.drains.count.get() + all.refusals.count.get();
             if noted != 0 && !all.reporting.get() && !context::leaves_foreign() {
-                let _reporting = Restored::set(&all.reporting, true);
+                let _reporting = RestoredWord::set(&all.reporting, true);
                 report_slow(all);
             }
         });

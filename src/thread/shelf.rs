@@ -78,7 +78,7 @@ impl Shelves {
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;
         // AcqRel (E54): before a block is listed in it. Where another thread was first, its shelf
-        // counts, and this one stays unused.
+        // counts, and this one stays unused. Pairs with `place_of`.
         if pointer
             .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
@@ -136,6 +136,8 @@ impl Shelves {
         blocks: u32,
         bits: impl Fn(&Shelf, usize) -> u64,
     ) -> impl Iterator<Item = ShelfPlace<'a>> {
+        // By words and not by blocks: a program that once had ten thousand threads has ten thousand
+        // places, of which a drain should look at those few with a bit.
         let words = (0..blocks.div_ceil(WORD)).map_while(|word| {
             let first = word * WORD;
             Some((self.shelf((first / SHELF) as usize)?, first))

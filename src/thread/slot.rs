@@ -93,7 +93,8 @@ impl Slot {
     pub(crate) fn consume_unless(&self, n: u64, fenced: bool, miss_mask: i64) -> Consume {
         // Relaxed: only this thread writes `filled`.
         let filled = self.filled.load(Ordering::Relaxed);
-        // Acquire (E2): an owner that sees a cut claim sees what its drainer saw.
+        // Acquire (E2): an owner that sees a cut claim sees what its drainer saw; pairs with
+        // `settle`.
         let drained = self.drained.load(Ordering::Acquire);
         let credit = credit(filled, drained);
         // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond
@@ -119,7 +120,8 @@ impl Slot {
 
     #[inline(always)]
     fn lower_to(&self, left: u64, fenced: bool) -> Consume {
-        // Release (E2): the drainer that reads it sees what this thread did before.
+        // Release (E2): the drainer that reads it sees what this thread did before; pairs with
+        // `available` and `settle`.
         self.filled.store(left, Ordering::Release);
         // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the
         // claim, or the drainer sees this word and takes these units off its claim.
@@ -163,6 +165,7 @@ impl Slot {
         self.raise(n, fenced);
         // Acquire (E3): another capacity was stored under the lock of a drain, behind which the
         // owner must leave no credit. A smaller capacity would not hold what the owner has put.
+        // Pairs with `Tree::close_all`.
         // Mutation: e3-put-does-not-look-again
         // Mutation: e3-put-ignores-a-smaller-batch
         if capacity.load(Ordering::Acquire) == most {
@@ -199,7 +202,8 @@ impl Slot {
     #[inline(always)]
     fn raise(&self, n: u64, fenced: bool) {
         let filled = self.filled.load(Ordering::Relaxed);
-        // Release (E3): the drainer that reads it sees what this thread did before.
+        // Release (E3): the drainer that reads it sees what this thread did before; pairs with
+        // `available`.
         self.filled.store(filled.wrapping_add(n), Ordering::Release);
         // light (E3): pairs with the heavy in `take_out`. Either the owner sees the stock closed
         // and takes the units back, or the drain that follows the closing sees this credit.
@@ -277,7 +281,8 @@ impl Slot {
     /// as both are now: a drain takes the same off either. Exact for the owner, and beside it where
     /// the owner moves no credit; while no drain is under way.
     pub(crate) fn least(&self) -> i64 {
-        // Acquire (E3): a put that has raised the word has noted the least before.
+        // Acquire (E3): a put that has raised the word has noted the least before; pairs with
+        // `put`.
         let filled = self.filled.load(Ordering::Acquire);
         let least = self.noted().min(filled);
         // Acquire (E2): as in `consume_unless`.
@@ -354,7 +359,8 @@ impl Slot {
     /// Credit as other threads see it: an estimate while the owner runs.
     pub(crate) fn available(&self) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
-        // Acquire (E2, E3): what the owner did before it stored the word.
+        // Acquire (E2, E3): what the owner did before it stored the word; pairs with the owner's
+        // stores in `consume` and `put`.
         credit(self.filled.load(Ordering::Acquire), drained)
             .max(0)
             .cast_unsigned()
@@ -384,7 +390,8 @@ impl Slot {
     /// consumed the rest meanwhile.
     pub(crate) fn settle(&self, claimed: u64) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
-        // Acquire (E2): after the barrier every consume that did not see the claim is in this word.
+        // Acquire (E2): after the barrier every consume that did not see the claim is in this word;
+        // pairs with `consume`.
         let credit = credit(self.filled.load(Ordering::Acquire), drained);
         // Mutation: e2-settle-takes-the-whole-claim
         // Mutation: e2-settle-loses-what-was-put
@@ -398,7 +405,7 @@ impl Slot {
     }
 
     /// Gives a whole claim back, where no heavy barrier happened.
-    pub(crate) fn release_claim(&self, claimed: u64) {
+    pub(crate) fn undo_claim(&self, claimed: u64) {
         let drained = self.drained.load(Ordering::Relaxed);
         // Release (E2): as in `claim`.
         self.drained

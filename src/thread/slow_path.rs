@@ -6,13 +6,13 @@ use std::ptr;
 
 use crate::sync::per_thread;
 use crate::thread::block::Block;
-use crate::thread::local::{Deeper, Local, with_local};
+use crate::thread::local::{Local, SlowDepth, with_local};
 use crate::thread::registry::register;
 
 /// A slow path on the thread's stack, until the value is dropped.
 #[must_use]
 pub(crate) struct Entered {
-    depth: Deeper,
+    depth: SlowDepth,
     no_alloc: bool,
     thread: Outermost,
 }
@@ -49,7 +49,7 @@ impl Entered {
     fn new(no_alloc: bool) -> Entered {
         // Before the registration, so that an allocator which charges inside it finds itself
         // nested.
-        let depth = Deeper::enter(no_alloc);
+        let depth = SlowDepth::enter(no_alloc);
         let mut block = with_local(block_of);
         // Registration is for the outermost slow path alone: it may allocate, and an allocator that
         // charges then comes here out of the registration itself.

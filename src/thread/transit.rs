@@ -106,11 +106,17 @@ impl Transit {
         // Acquire (E6): pairs with `end`.
         let seen = self.0.load(Ordering::Acquire);
         // Mutation: e5-a-transit-of-any-tree-is-not-waited-for
+        // A transit of another tree holds none of this one's credit: to wait for it would only cost
+        // time, under the lock.
         if is_over(seen) || (tree(seen) != ANY && tree(seen) != of) {
             return true;
         }
         let patience = Patience::new();
+        // Until the number changes, not until it is even: the thread may have begun its next
+        // transit, which reads the new capacity and need not be waited for.
         while sequence(self.0.load(Ordering::Acquire)) == sequence(seen) {
+            // A thread that the system has stopped in transit would stop the drainer as well, under
+            // the tree's lock. The drainer leaves the stock marked as stuck instead.
             if !patience.wait() {
                 return false;
             }

@@ -66,11 +66,14 @@ fn count_slow(which: UnownedCount, bytes: u64) {
         return;
     }
     if registry::is_made() {
+        // To enter a slow path is what registers a thread. Nothing else is to be done in it.
         drop(Entered::no_alloc());
         if visited() {
             return;
         }
     }
+    // One word for both: without a block there is no owner that could keep two apart without an
+    // exchange each.
     let delta = if matches!(which, UnownedCount::Freed) {
         bytes.wrapping_neg()
     } else {

@@ -42,12 +42,15 @@ const ITEMS_MIN: usize = 4;
 pub struct ChargedVec<T>(Charged<Vec<T>>);
 
 impl<T> ChargedVec<T> {
-    /// Makes an empty vector, which takes no memory and charges nothing until its first item.
+    /// Makes an empty vector, which takes no memory and charges nothing until its first item. It keeps
+    /// the group as a charge of no bytes does. Also for a group that is offline: then its first item
+    /// is refused.
     pub fn new(group: &Group) -> Self {
         ChargedVec(Charged::new(Vec::new(), group.force_charge(0)))
     }
 
-    /// Makes a vector with room for so many items. It may block, as [`Group::charge`].
+    /// Makes a vector with room for so many items, charged before it is allocated. It may block, as
+    /// [`Group::charge`].
     ///
     /// # Errors
     ///
@@ -58,7 +61,7 @@ impl<T> ChargedVec<T> {
         Ok(vec)
     }
 
-    /// Returns how many items it has room for.
+    /// Returns how many items it has room for: so many are charged, whether they are there or not.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -261,22 +264,27 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Removes the last item and returns it. The capacity stays.
+    /// Removes the last item and returns it. The capacity stays, and so does the charge, which is for
+    /// the capacity: the call moves no figure and never blocks.
     pub fn pop(&mut self) -> Option<T> {
         self.vec().pop()
     }
 
-    /// Drops all items behind the first `items`. The capacity stays.
+    /// Drops all items behind the first `items`. The capacity and the charge stay, as with
+    /// [`pop`](Self::pop).
     pub fn truncate(&mut self, items: usize) {
         self.vec().truncate(items);
     }
 
-    /// Drops all items. The capacity stays.
+    /// Drops all items. The capacity and the charge stay: [`shrink_to_fit`](Self::shrink_to_fit)
+    /// gives them back.
     pub fn clear(&mut self) {
         self.vec().clear();
     }
 
-    /// Gives the capacity back that no item takes.
+    /// Gives the capacity back that no item takes, and its bytes of charge, as the drop of a
+    /// [`Charge`](crate::Charge) gives them back. The vector may be copied to a smaller block. How
+    /// much stays is the allocator's to say.
     pub fn shrink_to_fit(&mut self) {
         self.edit(Vec::shrink_to_fit);
     }
@@ -296,13 +304,13 @@ impl<T> ChargedVec<T> {
     /// ```
     pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
         /// Also where `edit` panics.
-        struct Settle<'a, T>(&'a mut ChargedVec<T>);
-        impl<T> Drop for Settle<'_, T> {
+        struct FitCharge<'a, T>(&'a mut ChargedVec<T>);
+        impl<T> Drop for FitCharge<'_, T> {
             fn drop(&mut self) {
-                self.0.settle();
+                self.0.fit_charge();
             }
         }
-        edit(Settle(self).0.vec())
+        edit(FitCharge(self).0.vec())
     }
 
     pub(super) fn vec(&mut self) -> &mut Vec<T> {
@@ -357,11 +365,11 @@ impl<T> ChargedVec<T> {
         vec.reserve_exact(items.saturating_sub(vec.len()));
         // Both are charges of memory of one group.
         let _ = charge.merge(new);
-        self.settle();
+        self.fit_charge();
     }
 
     /// Brings the charge to the capacity: an allocator may give more than the vector asks for.
-    fn settle(&mut self) {
+    fn fit_charge(&mut self) {
         let bytes = bytes_of::<T>(self.capacity());
         Charged::parts_mut(&mut self.0).1.force_resize(Bytes(bytes));
     }

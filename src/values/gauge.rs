@@ -51,7 +51,8 @@ struct State {
 }
 
 impl Gauge {
-    /// Makes a gauge of a group, with nothing reported. Also for a group that is offline.
+    /// Makes a gauge of a group, with nothing reported. Also for a group that is offline. It never
+    /// blocks, and keeps the group.
     pub fn new(group: &Group) -> Gauge {
         Gauge {
             state: Lock::new(
@@ -97,7 +98,8 @@ impl Gauge {
         }
     }
 
-    /// Returns what was reported last.
+    /// Returns the bytes that were reported last, by whichever thread. They may not be charged yet,
+    /// while another thread is inside [`report`](Self::report). It takes the gauge's lock.
     pub fn bytes(&self) -> u64 {
         self.state.lock().reported
     }

@@ -38,44 +38,7 @@ const ASIDE: &[&str] = &["docs", "tests"];
 
 /// Calls that close a circle and are there for now, by the two files and the functions that are
 /// called, with the reason. An entry that is no longer true is a fault as well.
-pub(crate) const KNOWN: &[Known] = &[
-    Known {
-        from: "src/group/error.rs",
-        to: "src/group/tree.rs",
-        calls: &["name", "parent", "shown_path"],
-        why: "an error prints the path of its group",
-    },
-    Known {
-        from: "src/group/handle.rs",
-        to: "src/group/tree.rs",
-        calls: &["path"],
-        why: "`Debug` of a group prints its path",
-    },
-    Known {
-        from: "src/group/refusal.rs",
-        to: "src/group/reading.rs",
-        calls: &["effective_max"],
-        why: "a refusal says what max holds",
-    },
-    Known {
-        from: "src/group/refusal.rs",
-        to: "src/group/tree.rs",
-        calls: &["shown_path"],
-        why: "a refusal prints the path of its group",
-    },
-    Known {
-        from: "src/group/tree.rs",
-        to: "src/group/reading.rs",
-        calls: &["setting_of"],
-        why: "`create` reads the settings that a group inherits",
-    },
-    Known {
-        from: "src/runtime/builder.rs",
-        to: "src/runtime/nodes.rs",
-        calls: &["check_nodes"],
-        why: "the builder checks the nodes that a method of it, there, has set",
-    },
-];
+pub(crate) const KNOWN: &[Known] = &[];
 
 /// The calls of one file's functions in another's that are known to close a circle.
 pub(crate) struct Known {

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use memcg::allocator::{
-    Owner, UnfinishedStep, charge_unowned, try_uncharge_unowned, uncharge_unowned,
+    BegunStep, Owner, UnfinishedStep, charge_unowned, try_uncharge_unowned, uncharge_unowned,
 };
 
 use crate::{probe, word};
@@ -220,8 +220,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
                 return memory;
             }
             match Owner::begin_charge(size) {
-                Ok(owner) => word::write(memory, size, owner),
-                Err(rest) => return finish_charge(memory, size, rest),
+                BegunStep::Done(owner) => word::write(memory, size, owner),
+                BegunStep::Unfinished(rest) => return finish_charge(memory, size, rest),
             }
             memory
         }
@@ -250,10 +250,10 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         // and it fitted then.
         unsafe {
             match word::read(memory, size).begin_uncharge(size) {
-                Ok(()) => self
+                BegunStep::Done(()) => self
                     .inner
                     .dealloc(memory, word::with_word_unchecked(object)),
-                Err(rest) => self.finish_free(memory, object, rest),
+                BegunStep::Unfinished(rest) => self.finish_free(memory, object, rest),
             }
         }
     }
@@ -323,8 +323,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             if size >= old.size() {
                 let more = size - old.size();
                 match owner.begin_grow(more) {
-                    Ok(()) => memory,
-                    Err(rest) => finish_grow(memory, owner, more, rest),
+                    BegunStep::Done(()) => memory,
+                    BegunStep::Unfinished(rest) => finish_grow(memory, owner, more, rest),
                 }
             } else {
                 shrink(memory, owner, old.size() - size)

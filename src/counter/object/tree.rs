@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
 use crate::counter::idle_visits::IdleVisits;
-use crate::counter::index::{Hint, Names};
+use crate::counter::index::{Names, NamesHint};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
 use crate::counter::peak::{LiveWindows, Windows};
 use crate::pool::Cache;
@@ -58,25 +58,25 @@ pub(crate) struct Tree {
     pub(crate) live_windows: Lock<LiveWindows>,
     /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
     /// together.
-    pub(crate) moving: Moves,
+    pub(crate) moving: CreditMoves,
     /// The same while it has slots note their least credit anew.
-    pub(crate) noting: Moves,
+    pub(crate) noting: CreditMoves,
 }
 
 /// The number of times that the holder of a tree's lock has begun something and has ended it, for
 /// figures.
 #[derive(Default)]
-pub(crate) struct Moves(AtomicU64);
+pub(crate) struct CreditMoves(AtomicU64);
 
 /// What it has begun, until the value is dropped.
 #[must_use]
-pub(crate) struct Moving<'a>(&'a AtomicU64);
+pub(crate) struct MovingCredit<'a>(&'a AtomicU64);
 
-impl Moves {
-    pub(crate) fn begin(&self) -> Moving<'_> {
+impl CreditMoves {
+    pub(crate) fn begin(&self) -> MovingCredit<'_> {
         // Before the first claim, whose Release stores show this to a thread that has read one.
         self.0.fetch_add(1, Ordering::Relaxed);
-        Moving(&self.0)
+        MovingCredit(&self.0)
     }
 
     /// The number where nothing is under way: two reads that return the same had nothing between
@@ -89,7 +89,7 @@ impl Moves {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for MovingCredit<'_> {
     fn drop(&mut self) {
         figures_were_stored();
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -131,8 +131,8 @@ impl Tree {
             wide_bound: AtomicU64::new(0),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
             live_windows: Lock::new(Rank::Bookkeeping, LiveWindows::default()),
-            moving: Moves::default(),
-            noting: Moves::default(),
+            moving: CreditMoves::default(),
+            noting: CreditMoves::default(),
         })
     }
 
@@ -143,7 +143,7 @@ impl Tree {
     }
 
     /// Takes away the mark of a level that has refused.
-    pub(crate) fn take_refusal_mark(&self, mark: &StatBool) {
+    pub(crate) fn clear_refuses(&self, mark: &StatBool) {
         if mark.swap(false, Ordering::Relaxed) {
             self.refusing.fetch_sub(1, Ordering::Relaxed);
         }
@@ -243,9 +243,9 @@ impl OfTree {
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
 /// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`,
-/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be in transit:
-/// these call no foreign code and take only locks that rank after the tree's. The caller of
-/// `server`, `release` and `stock_moved` holds no lock.
+/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be
+/// in transit: these call no foreign code and take only locks that rank after the tree's. The caller
+/// of `server`, `release_object` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may
     /// stay.
@@ -262,10 +262,8 @@ pub(crate) trait Policies: Send + Sync {
     /// More was uncharged than charged at `counter`. In a slow path.
     fn underflowed(&self, counter: &Counter);
 
-    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
-    /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the
-    /// background.
-    fn usage_moved(&self, counter: &Counter);
+    /// Usage or a max has moved at a counter, and a look has found something to do there.
+    fn usage_moved(&self, counter: &Counter, found: LookFinding);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the
     /// handle that the list has. The caller holds no lock and runs no slow path.
@@ -287,6 +285,34 @@ pub(crate) trait Policies: Send + Sync {
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
+}
+
+/// What a look (`look.rs`) has found for the policies to do at a level. They go by it and do not
+/// compare again: each of their steps looks at usage anew before it changes anything, so what is no
+/// longer true costs a step in vain. What becomes true later is for the thread that has changed usage
+/// or limit since.
+#[derive(Clone, Copy)]
+pub(crate) struct LookFinding {
+    /// The mark of excess above the soft limit is wrong.
+    pub(crate) crosses_soft: bool,
+    /// Usage is above the threshold of reclaim in the background, and no thread reclaims yet.
+    pub(crate) is_to_reclaim: bool,
+    /// The mark of pressure is wrong.
+    pub(crate) moves_pressure: bool,
+    /// Credit may be all that keeps the pressure up.
+    pub(crate) may_be_credit: bool,
+    /// Charges wait in line, and may fit now.
+    pub(crate) serves_line: bool,
+}
+
+impl LookFinding {
+    pub(crate) fn is_any(self) -> bool {
+        self.crosses_soft
+            || self.is_to_reclaim
+            || self.moves_pressure
+            || self.may_be_credit
+            || self.serves_line
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,7 +361,7 @@ pub(crate) struct Hierarchy {
     /// `SHARDS` of them.
     pub(in crate::counter) shards: Box<[CachePadded<Lock<Shard>>]>,
     /// Of the shards, in their order.
-    pub(in crate::counter) hints: Box<[Hint]>,
+    pub(in crate::counter) hints: Box<[NamesHint]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
@@ -344,7 +370,7 @@ impl Hierarchy {
         let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
         Hierarchy {
             shards: (0..SHARDS).map(shard).collect(),
-            hints: (0..SHARDS).map(|_| Hint::new()).collect(),
+            hints: (0..SHARDS).map(|_| NamesHint::new()).collect(),
             hasher: NameHasher::default(),
         }
     }

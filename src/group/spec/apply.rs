@@ -152,7 +152,7 @@ impl Drop for ApplyTurn<'_> {
 #[derive(Default)]
 struct Plan<'a> {
     groups: Vec<Planned<'a>>,
-    journal: Vec<Done>,
+    journal: Vec<DoneStep>,
 }
 
 struct Planned<'a> {
@@ -196,7 +196,7 @@ struct PlanParent {
 }
 
 /// A step that can be taken back.
-enum Done {
+enum DoneStep {
     /// The group at that place of the plan was created.
     Created(usize),
     /// These settings of the group at that place were stored.
@@ -537,7 +537,7 @@ impl<'a> Plan<'a> {
             let policy = planned.spec.oom_policy.unwrap_or_default();
             victims::set_policy(group.first(), policy.into());
         }
-        self.journal.push(Done::Stored(place, which));
+        self.journal.push(DoneStep::Stored(place, which));
         Ok(())
     }
 
@@ -557,7 +557,7 @@ impl<'a> Plan<'a> {
         match parent.create_named(name, spec.limits, &mark) {
             Ok(group) => {
                 self.groups[place].group = Some(group);
-                self.journal.push(Done::Created(place));
+                self.journal.push(DoneStep::Created(place));
                 Ok(())
             }
             // The program was faster: its group is one that exists.
@@ -575,12 +575,12 @@ impl<'a> Plan<'a> {
     fn take_back(&mut self) {
         for done in std::mem::take(&mut self.journal).into_iter().rev() {
             match done {
-                Done::Created(place) => {
+                DoneStep::Created(place) => {
                     if let Some(group) = &self.groups[place].group {
                         group.offline_tree();
                     }
                 }
-                Done::Stored(place, which) => {
+                DoneStep::Stored(place, which) => {
                     let planned = &self.groups[place];
                     if let (Some(target), Some(group)) = (&planned.target, &planned.group) {
                         target.take_back(group, which);
