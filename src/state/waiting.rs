@@ -128,8 +128,8 @@ impl FirstInLine {
 /// Values by a number that the library chose: see [`NumberHasher`].
 pub(crate) type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
-/// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times into
-/// these tables, under a lock.
+/// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times
+/// into these tables, under a lock.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -298,9 +298,9 @@ pub(crate) struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceHolder {
     Charge,
-    /// A queue of charges, whose first one the place is for. Those behind it may ask for more: so the
-    /// place is woken whenever a max on its path has fallen, and the queue looks which of them can
-    /// never be served.
+    /// A queue of charges, whose first one the place is for. Those behind it may ask for more: so
+    /// the place is woken whenever a max on its path has fallen, and the queue looks which of them
+    /// can never be served.
     Queue,
 }
 
