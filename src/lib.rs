@@ -88,8 +88,8 @@
 //! | look inside | [`Group::inspect`]; modules [`inspect`] and [`footprint`] |
 //! | choose the barrier | module [`barrier`] |
 //!
-//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, `Bytes::mib(6)`, or `Bytes(n)`
-//! for a `u64`; a limit may be a [`Limit`] as well, which is no amount to charge;
+//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, `Bytes::mib(6)`, or
+//! `Bytes(n)` for a `u64`; a limit may be a [`Limit`] as well, which is no amount to charge;
 //! figures are `u64`. A [`PageCounter`] takes `u64`, and so does the name of a group
 //! ([`IntoName`]), which mostly is a text.
 //!

@@ -1,11 +1,11 @@
-//! A charge that never blocks: it waits for no other charge, and no foreign code runs on its thread.
-//! What it does where it does not fit is its [`AtOnceEffort`].
+//! A charge that never blocks: it waits for no other charge, and no foreign code runs on its
+//! thread. What it does where it does not fit is its [`AtOnceEffort`].
 //!
 //! It has no edge of its own: it is made of the steps that any charge takes before it asks
-//! reclaimers. With [`AtOnceEffort::Drain`] it walks, drains below the level that has refused, and walks
-//! again (`counter/at_limit.rs`), which is all that "never refused beside credit" needs: the edges
-//! of that promise (E5, E10, E48) are those of a charge that may block. What follows a walk, wakers
-//! and listeners, is left to the tree's threads (E25, E26).
+//! reclaimers. With [`AtOnceEffort::Drain`] it walks, drains below the level that has refused, and
+//! walks again (`counter/at_limit.rs`), which is all that "never refused beside credit" needs: the
+//! edges of that promise (E5, E10, E48) are those of a charge that may block. What follows a walk,
+//! wakers and listeners, is left to the tree's threads (E25, E26).
 
 use crate::admission::attempt::{
     ChargeFailure, ChargeResult, PendingMemory, RefusalKind, fits_ever,
@@ -35,8 +35,8 @@ pub(crate) enum AtOnceEffort {
     Own,
 }
 
-/// Makes a charge that did not hit the stock. A refusal of memory counts no event, as in the kernel;
-/// a thread that is started counts them. The caller runs it where no foreign code may run.
+/// Makes a charge that did not hit the stock. A refusal of memory counts no event, as in the
+/// kernel; a thread that is started counts them. The caller runs it where no foreign code may run.
 pub(crate) fn charge(
     group: &Counter,
     bytes: u64,

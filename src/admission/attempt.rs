@@ -20,8 +20,8 @@ use crate::sync::is_over;
 use crate::thread::context;
 
 /// Parameters of one attempt to charge, and its place in line. On their own they are an attempt to
-/// charge plain bytes to a group; a checkpoint and a transfer put something of their own beside them
-/// (see [`Attempt`]).
+/// charge plain bytes to a group; a checkpoint and a transfer put something of their own beside
+/// them (see [`Attempt`]).
 pub(crate) struct AttemptTerms<'a> {
     pub(super) group: &'a Counter,
     pub(super) bytes: u64,
@@ -84,16 +84,16 @@ impl<'a> AttemptTerms<'a> {
         Some(decided(self.group, decision, self.bytes, true))
     }
 
-    /// The charge has a place in line. From then on only whoever serves the line makes it: an attempt
-    /// that charged by itself, too, would charge twice.
+    /// The charge has a place in line. From then on only whoever serves the line makes it: an
+    /// attempt that charged by itself, too, would charge twice.
     pub(super) fn is_in_line(&self) -> bool {
         self.line.borrow().is_some()
     }
 }
 
 /// What is tried again after each step that may have made room. There are three: plain bytes
-/// ([`AttemptTerms`]), a checkpoint, which fits once nothing is above max, and a transfer, which charges
-/// some of the levels.
+/// ([`AttemptTerms`]), a checkpoint, which fits once nothing is above max, and a transfer, which
+/// charges some of the levels.
 pub(crate) trait Attempt<'a> {
     fn terms(&self) -> &AttemptTerms<'a>;
 

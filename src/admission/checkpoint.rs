@@ -29,8 +29,8 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
         return Err(ChargeFailure::Cancelled);
     }
     for level in group.path_to_root() {
-        // The bytes above max are charged already, so nothing is added. One byte stands for the next
-        // charge: reclaim makes room for that, and not for usage that is right at the max.
+        // The bytes above max are charged already, so nothing is added. One byte stands for the
+        // next charge: reclaim makes room for that, and not for usage that is right at the max.
         let terms = AttemptTerms {
             adds: 0,
             ..AttemptTerms::new(group, 1, wait_for != WaitFor::Nothing)

@@ -102,7 +102,8 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
                 chosen.victim
             }
         };
-        // Its memory comes back as its tasks end. A second victim before that might be one too many.
+        // Its memory comes back as its tasks end. A second victim before that might be one too
+        // many.
         while group.forced() > 0
             && !group.state().is_offline()
             && victims::is_awaited(group.tree(), &victim)

@@ -61,8 +61,8 @@ pub(super) fn reclaim_for<'a>(
                 .ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
-        // The first round asks for what is missing. If the charge did not get it although it was freed,
-        // other charges took it, and as much has to be freed again.
+        // The first round asks for what is missing. If the charge did not get it although it was
+        // freed, other charges took it, and as much has to be freed again.
         let short = missing(
             (group, level),
             cover::rise_at(group, bytes, level),
@@ -142,8 +142,8 @@ fn one_round(
     while owed(&round.owing) > 0 && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
-    // The promise was not kept in time. Others are asked now, with a time of their own, and no promise
-    // is waited for a second time.
+    // The promise was not kept in time. Others are asked now, with a time of their own, and no
+    // promise is waited for a second time.
     if is_over(request.deadline) {
         request.deadline = earlier(deadline(level), terms.end);
         request.lapsed = true;

@@ -33,8 +33,8 @@ pub(crate) fn charge(
         .or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
-/// Makes a charge that did not hit, for a caller that asks for less if it is refused: such a refusal
-/// counts as none. It does not wait in line.
+/// Makes a charge that did not hit, for a caller that asks for less if it is refused: such a
+/// refusal counts as none. It does not wait in line.
 pub(crate) fn charge_spare(
     group: &Counter,
     bytes: u64,
@@ -88,8 +88,8 @@ fn name_what_is_in_the_way<'a>(
         } = &mut failure
             && let Some((level, max)) = line::in_the_way(group, bytes)
         {
-            // Whatever is about to give memory back, none of it is for this charge: nobody is to try
-            // again for it.
+            // Whatever is about to give memory back, none of it is for this charge: nobody is to
+            // try again for it.
             *pending = None;
             // Where the max of the level that has refused is too small, too, that one stays named.
             if bytes <= refusal.level.admits() {

@@ -12,7 +12,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::transfer::{self, TakenBytes};
 use crate::sync::{is_over, pause};
 
-/// A charge of the levels from the new group up to the common ancestor, which has the bytes already.
+/// A charge of the levels from the new group up to the common ancestor, which has the bytes
+/// already.
 struct TransferBelow<'a> {
     terms: AttemptTerms<'a>,
     from: &'a Counter,
@@ -34,8 +35,8 @@ impl<'a> Attempt<'a> for TransferBelow<'a> {
         &self.terms
     }
 
-    /// Charges nothing that a delay above a high would be for: at the levels that both groups share,
-    /// usage stays as it is.
+    /// Charges nothing that a delay above a high would be for: at the levels that both groups
+    /// share, usage stays as it is.
     fn charge(&self) -> Progress<'a> {
         match self.charge_below() {
             Ok(walked) => Progress::Break(Ok(walked)),
@@ -43,8 +44,8 @@ impl<'a> Attempt<'a> for TransferBelow<'a> {
         }
     }
 
-    /// Looks again and again, outside of the line: whoever serves that charges whole paths, up to the
-    /// root.
+    /// Looks again and again, outside of the line: whoever serves that charges whole paths, up to
+    /// the root.
     fn wait(
         &self,
         level: &'a Counter,
@@ -86,8 +87,8 @@ pub(crate) fn move_charge<'a>(
             .charge_below()
             .or_else(|refusal| reclaim_and_retry(&attempt, refusal));
         charged.map_err(ChargeFailure::count)?;
-        // The new side is charged before the old one is given back, so that no level shows less than is
-        // live. Below the common ancestor both show the bytes for a moment.
+        // The new side is charged before the old one is given back, so that no level shows less
+        // than is live. Below the common ancestor both show the bytes for a moment.
         // Mutation: transfer-leaves-the-old-side-charged
         transfer::transfer_out(from, bytes, common, attempt.taken.get());
     }

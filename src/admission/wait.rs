@@ -54,8 +54,8 @@ impl LineTime {
         self.until == Some(self.begun)
     }
 
-    /// From when on it asks no reclaimer any more. A charge that waits for no time at all still asks
-    /// them, as one that does not wait.
+    /// From when on it asks no reclaimer any more. A charge that waits for no time at all still
+    /// asks them, as one that does not wait.
     pub(super) fn reclaim_end(self) -> Option<Instant> {
         self.until.filter(|_| !self.is_zero())
     }
@@ -101,8 +101,8 @@ impl InLine {
         let waker = parked_waker();
         let mut is_due = false;
         loop {
-            // Before the look at the clock: a charge that was served in time is served, however late its
-            // thread wakes.
+            // Before the look at the clock: a charge that was served in time is served, however
+            // late its thread wakes.
             if let Some(decision) = self.look(&waker, is_due, true) {
                 return self.ended(group, decision);
             }
@@ -170,8 +170,8 @@ impl InLine {
     pub(super) fn has_room_made(&self) {
         let level = &*self.asked;
         let is_use = registrations::any_below(level) || victims::chooses(level);
-        // Where the max has fallen below the charge, it may rise again in time. Until then no cache is
-        // emptied for a charge that cannot fit.
+        // Where the max has fallen below the charge, it may rise again in time. Until then no cache
+        // is emptied for a charge that cannot fit.
         if is_use
             && !self.time.is_zero()
             && fits_ever(&self.ticket.group, self.ticket.bytes)
@@ -219,8 +219,8 @@ impl InLine {
         decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count)
     }
 
-    /// Time is over, and the charge leaves the line. Whoever serves the line may have decided it just
-    /// before, and that holds.
+    /// Time is over, and the charge leaves the line. Whoever serves the line may have decided it
+    /// just before, and that holds.
     pub(crate) fn time_out<'a>(&mut self, group: &'a Counter) -> ChargeResult<'a> {
         let level = self.ticket.level();
         if let Some(decision) = self.ticket.leave() {

@@ -33,8 +33,8 @@ const PATIENCE_MAX: usize = 64;
 pub(crate) enum DrainReach {
     /// All below the level. That takes the tree's lock, and waits for threads in transit.
     AllThreads,
-    /// What is at hand: that of this thread, and of central stocks while nobody has the tree's lock.
-    /// The charge may not wait.
+    /// What is at hand: that of this thread, and of central stocks while nobody has the tree's
+    /// lock. The charge may not wait.
     OwnCredit,
 }
 
@@ -53,8 +53,8 @@ pub(crate) enum StockFinding {
     /// It is open and has its batch. It closes where little `margin` is left.
     Served { margin: u64 },
     /// It is open, and a charge of `units` went by it: the batch was too small for them, or the
-    /// thread could have none. It closes where little `margin` is left, and gets wider otherwise, if
-    /// the batch was too small.
+    /// thread could have none. It closes where little `margin` is left, and gets wider otherwise,
+    /// if the batch was too small.
     PassedBy { margin: u64, units: u64 },
     /// It is open, but there was no room for a batch, or other charges wait for it: it closes.
     LacksRoom,
@@ -137,8 +137,8 @@ fn drain_and_retry<'a>(
             (Err(again), Ok(())) if is_full => return Err(again),
             // Another level refuses now: it has credit of its own to drain.
             (Err(again), Ok(())) => refusal = again,
-            // A thread stays in transit, or the barrier has failed: to try again would wait as long. The
-            // refusal stands beside credit, and is counted as one that does.
+            // A thread stays in transit, or the barrier has failed: to try again would wait as
+            // long. The refusal stands beside credit, and is counted as one that does.
             (Err(again), Err(_)) => {
                 refusal = again;
                 break;
@@ -190,7 +190,8 @@ fn take_own_and_retry<'a>(
             Ok(_) => break,
             // What is below this level is no use: a level further up refuses.
             Err(refusal) if !ptr::eq(refusal.level, level) => {}
-            // Nothing was there, or another thread has the lock, for which this charge may not wait.
+            // Nothing was there, or another thread has the lock, for which this charge may not
+            // wait.
             Err(_) if !central::close_at_once(level) => break,
             Err(_) => walked = counter.in_transit(path.own_block(), |_| walk()),
         }
@@ -223,8 +224,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     // the old one.
     for turn in 0..TURNS_MAX {
         let usage = level.usage();
-        // Before the first comparison where usage comes near: credit that is stranded there must not
-        // be what makes the new max fail.
+        // Before the first comparison where usage comes near: credit that is stranded there must
+        // not be what makes the new max fail.
         if near || (usage > max && !closed) {
             level.limits.tight.store(true, Ordering::Relaxed);
             let stuck =
@@ -374,7 +375,8 @@ fn widen_slow(counter: &Counter, n: u64) {
         && counter.is_open()
         // Another thread may have done that, or have taken the room.
         && is_wider()
-        // A thread in transit may still go by the old capacity, and have reserved its bound for that.
+        // A thread in transit may still go by the old capacity, and have reserved its bound for
+        // that.
         && tree.close(&mut stocks, counter, CloseScope::Own).is_ok()
     {
         let width = width::for_charge(counter, n);

@@ -13,8 +13,8 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// What the first part of a step has come to. An unfinished step is no error: it may have counted the
-/// bytes, or lowered the slot, and an error is what a `?` hands on and a caller may drop.
+/// What the first part of a step has come to. An unfinished step is no error: it may have counted
+/// the bytes, or lowered the slot, and an error is what a `?` hands on and a caller may drop.
 #[must_use = "an unfinished step has to be finished"]
 pub(crate) enum CachedStep<T> {
     Done(T),
@@ -55,8 +55,8 @@ pub(crate) fn charge(current: *const Header, n: u64) -> CachedStep<u32> {
         let Some(cached) = local.slot_cache.group(current) else {
             return CachedStep::NOT_BEGUN;
         };
-        // Inside a slow path the bytes are unowned, and a closed stock may hold credit that is not to
-        // be spent: the whole step tells these cases apart.
+        // Inside a slow path the bytes are unowned, and a closed stock may hold credit that is not
+        // to be spent: the whole step tells these cases apart.
         if local.is_in_slow_path() || !cached.header.may_hit(n) {
             return CachedStep::NOT_BEGUN;
         }

@@ -18,10 +18,11 @@
 //! | where | at the charged counter alone | at each covering level of the path, which moves its own usage by it |
 //! | end | closed in one exchange, since credit and room are in one word | none |
 //!
-//! A word for both would need a sign and 63 bits for the one, and the room beside the credit for the
-//! other, so an exchange of 16 bytes, or two words and with them a barrier at each closing. All that the
-//! two would share is a loop around one exchange. What makes up either file (visits, budget and
-//! openings here; levels, underflow and order against usage there) has no counterpart in the other.
+//! A word for both would need a sign and 63 bits for the one, and the room beside the credit for
+//! the other, so an exchange of 16 bytes, or two words and with them a barrier at each closing. All
+//! that the two would share is a loop around one exchange. What makes up either file (visits,
+//! budget and openings here; levels, underflow and order against usage there) has no counterpart in
+//! the other.
 //!
 //! Edges: E4 (forced charge/opening), E10 (open count), E35 (opening/offline), E36
 //! (closing/offline), E43 (usage/mark), E53 (put and take/close).

@@ -127,8 +127,8 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        // As any charge at first, so that credit which makes room is drained. Levels where no drain may
-        // do that go above max at once.
+        // As any charge at first, so that credit which makes room is drained. Levels where no drain
+        // may do that go above max at once.
         if self.cover().is_none()
             && self
                 .charge_slow(n, missed, ChargeMode::AdmitOrForce, DrainReach::AllThreads)
@@ -221,8 +221,8 @@ impl Counter {
         drop(transit);
         match walked {
             Ok(Walked { margin, above_max }) if path.is_outside() => {
-                // Here and not in the walk: listeners may run, which may wait for other threads, and
-                // these for a thread in transit.
+                // Here and not in the walk: listeners may run, which may wait for other threads,
+                // and these for a thread in transit.
                 if let Some(level) = above_max {
                     look::tell_above_max(level, None);
                 }
@@ -263,8 +263,8 @@ impl Counter {
         self.end_charge(path.entered(), n, walked, reach)
     }
 
-    /// The charge of an open stock, and that of a thread that has credit to spend or to put back, or
-    /// that is in a slow path already.
+    /// The charge of an open stock, and that of a thread that has credit to spend or to put back,
+    /// or that is in a slow path already.
     #[inline(never)]
     fn charge_open(
         &self,
@@ -315,8 +315,8 @@ impl Counter {
         Ok(units)
     }
 
-    /// After a walk, out of transit: closes the stocks below a level above max, and opens, closes or
-    /// widens the own one.
+    /// After a walk, out of transit: closes the stocks below a level above max, and opens, closes
+    /// or widens the own one.
     fn adapt_stock(
         &self,
         path: &Entered,
@@ -377,8 +377,8 @@ impl Counter {
                 is_first,
             })
         };
-        // A thread without a block, or inside another slow path of its own, has no slot to fill, and
-        // is in no transit of its own.
+        // A thread without a block, or inside another slow path of its own, has no slot to fill,
+        // and is in no transit of its own.
         let Some(block) = path.own_block() else {
             live_peak::note_mover(self, None);
             let walked = cover::walk(self, n, mode, Side::Allocated)?;

@@ -102,8 +102,8 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     for pending in &tree.lock(&path).pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
-            // What reserved bytes pay for is known only of all credit of the covering level together,
-            // and the caller has the rest of it: it compares the sum.
+            // What reserved bytes pay for is known only of all credit of the covering level
+            // together, and the caller has the rest of it: it compares the sum.
             let counted = if above.cover().is_some() {
                 credit
             } else {

@@ -49,8 +49,8 @@ pub(crate) fn is_near_max(counter: &Object) -> bool {
 /// its events. Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
-    // SeqCst (E43): each after the exchange on usage, limit or mark. `thresholds::set_high` exchanges
-    // the bits after it has stored high: they are read before it.
+    // SeqCst (E43): each after the exchange on usage, limit or mark. `thresholds::set_high`
+    // exchanges the bits after it has stored high: they are read before it.
     let usage = counter.usage();
     let _ = counter.limits.watched.bits();
     let limits = [

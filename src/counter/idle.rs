@@ -50,7 +50,8 @@ pub(crate) fn release_credit(tree: &Tree) -> u64 {
     visit(tree, &path, tree.idle_visits.seen.lock())
 }
 
-/// Does what [`release_credit`] does, unless another thread is about it: that one visits the same slots.
+/// Does what [`release_credit`] does, unless another thread is about it: that one visits the same
+/// slots.
 pub(crate) fn release_credit_periodic(tree: &Tree) {
     let path = SlowPath::enter();
     if let Some(seen) = tree.idle_visits.seen.try_lock() {

@@ -1,13 +1,14 @@
 //! Names of groups, by hash: in lines of the cache, each reached with one load.
 //!
-//! A table of the library keeps a byte of each entry in one place and the entry in another, so a name
-//! among a million costs two lines that are in no cache, and nobody can prefetch them. That shows in
-//! each group that is created or ended.
+//! A table of the library keeps a byte of each entry in one place and the entry in another, so a
+//! name among a million costs two lines that are in no cache, and nobody can prefetch them. That
+//! shows in each group that is created or ended.
 //!
-//! An entry is a hash and the number of an object. So a search reads a group only where the whole hash is the same, and
-//! the table grows without reading any group. An entry that finds its line full goes on to the next line, and counts
-//! itself in every line that it passes. A search ends at a line that no entry has passed. Among a million groups, a
-//! group's line is in no cache and its page in no table of translations; [`NamesHint::fetch`] prefetches the line in time.
+//! An entry is a hash and the number of an object. So a search reads a group only where the whole
+//! hash is the same, and the table grows without reading any group. An entry that finds its line
+//! full goes on to the next line, and counts itself in every line that it passes. A search ends at
+//! a line that no entry has passed. Among a million groups, a group's line is in no cache and its
+//! page in no table of translations; [`NamesHint::fetch`] prefetches the line in time.
 
 use crate::pool::NoMemory;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
@@ -37,7 +38,8 @@ const FREE: Entry = Entry {
 #[repr(C, align(64))]
 struct Bucket {
     entries: [Entry; ENTRIES],
-    /// The number of entries in later lines that would be here or before this if there had been room.
+    /// The number of entries in later lines that would be here or before this if there had been
+    /// room.
     past: u32,
 }
 
@@ -48,7 +50,8 @@ pub(crate) struct Names {
     len: usize,
 }
 
-/// The place of the lines, for a thread without the lock. They may have moved, so the thread only prefetches.
+/// The place of the lines, for a thread without the lock. They may have moved, so the thread only
+/// prefetches.
 pub(crate) struct NamesHint {
     start: StatPtr<Bucket>,
     lines: StatU64,
@@ -70,7 +73,8 @@ impl NamesHint {
     }
 }
 
-/// The line where the search for a hash begins. Any number of lines will do, because growth need not double.
+/// The line where the search for a hash begins. Any number of lines will do, because growth need
+/// not double.
 #[inline]
 fn home(hash: u32, lines: usize) -> usize {
     ((u64::from(hash) * lines as u64) >> u32::BITS) as usize

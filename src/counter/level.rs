@@ -382,9 +382,9 @@ impl Counter {
 
 // === A max that moves ===
 //
-// Here, beside the charge that it may meet (E1): a charge exchanges usage and reads max again, and these
-// exchange max and read usage. So of the two one sees the other: the charge takes its units off, or the
-// max is not set. `at_limit` has what comes before and after.
+// Here, beside the charge that it may meet (E1): a charge exchanges usage and reads max again, and
+// these exchange max and read usage. So of the two one sees the other: the charge takes its units
+// off, or the max is not set. `at_limit` has what comes before and after.
 
 impl Counter {
     /// Stores a max. Where usage is above it, this restores the old max and returns the usage. The

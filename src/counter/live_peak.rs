@@ -53,7 +53,8 @@ const COUNTED_MAX: usize = 64;
 /// Counts that a reader tries where other threads begin or end meanwhile.
 const COUNTS_MAX: usize = 4;
 
-/// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may count.
+/// Open stocks elsewhere in the tree that such a count passes over, for each slot that it may
+/// count.
 const PASSED_FOR_SLOT: usize = 8;
 
 /// The two bounds on the peak of live units.
@@ -330,8 +331,8 @@ impl Counter {
     pub(crate) fn record_peak(&self, usage: u64) -> bool {
         let mut is_due = false;
         if loads_for_figures() && self.peaks().rises(usage) {
-            // No edge: Acquire keeps what follows behind it, for a figure alone. Whoever has added a
-            // batch to usage has counted its stock before, so that usage has none.
+            // No edge: Acquire keeps what follows behind it, for a figure alone. Whoever has added
+            // a batch to usage has counted its stock before, so that usage has none.
             let has_had_stocks = self.limits.open.load(Ordering::Acquire).has_been();
             self.live_peak.record(if has_had_stocks {
                 self.without_bound(usage)

@@ -21,9 +21,9 @@ use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
 
-/// Compares a level with its marks, by loads alone, for mostly there is nothing to do. With `serves`,
-/// usage has fallen or max has moved: else charges that wait fit no better than before. This also
-/// answers for a counter that may be gone.
+/// Compares a level with its marks, by loads alone, for mostly there is nothing to do. With
+/// `serves`, usage has fallen or max has moved: else charges that wait fit no better than before.
+/// This also answers for a counter that may be gone.
 #[inline]
 fn find(level: &Object, serves: bool) -> LookFinding {
     LookFinding {
@@ -59,8 +59,8 @@ fn correct(level: &Counter, found: LookFinding, path: &LazySlowPath) {
             policies.usage_moved(level, found);
         }
     }
-    // Last, and not one of the findings: this mark is corrected here, without a policy and without a
-    // lock, for charges inside an allocator, too.
+    // Last, and not one of the findings: this mark is corrected here, without a policy and without
+    // a lock, for charges inside an allocator, too.
     exceeded_mark::moved(level);
 }
 

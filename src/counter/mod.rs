@@ -10,13 +10,13 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` is the story of a charge, and `uncharge` that of an uncharge. Both use `thread_stock`, the
-//! slot and the transit of this thread; `walk`, all levels up and back; and `level`, where usage of
-//! one level rises and falls. `at_limit` drains for a charge that was refused, `drain` and `idle`
-//! move credit, `credit_return` gives it back up the tree. What keeps an object is in `incarnation`,
-//! `claim` and `handle`. A file calls those below it and no other. Charging notifies the policies
-//! through `object::tree::Policies` alone. The protocol, its races and their answers are in
-//! `README.md`.
+//! `charge` is the story of a charge, and `uncharge` that of an uncharge. Both use `thread_stock`,
+//! the slot and the transit of this thread; `walk`, all levels up and back; and `level`, where
+//! usage of one level rises and falls. `at_limit` drains for a charge that was refused, `drain` and
+//! `idle` move credit, `credit_return` gives it back up the tree. What keeps an object is in
+//! `incarnation`, `claim` and `handle`. A file calls those below it and no other. Charging notifies
+//! the policies through `object::tree::Policies` alone. The protocol, its races and their answers
+//! are in `README.md`.
 
 pub(crate) mod ahead;
 pub(crate) mod alerts;

@@ -90,8 +90,8 @@ pub(crate) struct Object {
     pub(crate) swept: AtomicU32,
     /// A sum has reached its end, so the object is never released: see `raw`.
     pub(crate) kept: AtomicBool,
-    /// A charge above the counter's batch has missed since the stock opened, or since the last visit:
-    /// see `width`.
+    /// A charge above the counter's batch has missed since the stock opened, or since the last
+    /// visit: see `width`.
     pub(crate) asked_wide: AtomicBool,
     /// The step of live units at which a thread last had all slots below note their credit: see
     /// `live_peak`.
@@ -633,8 +633,9 @@ impl Counter {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: the incarnation goes on as long as the reference lives, as `Object::kept` demands;
-        // no thread writes the cell during it, and it is `Some`. A walk comes here for each level.
+        // SAFETY: the incarnation goes on as long as the reference lives, as `Object::kept`
+        // demands; no thread writes the cell during it, and it is `Some`. A walk comes here for
+        // each level.
         unsafe {
             let incarnation = self.incarnation.get().as_ref();
             debug_assert!(

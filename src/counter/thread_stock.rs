@@ -1,12 +1,12 @@
 //! The stock of this thread and its transit: what a charge and an uncharge do with the thread's own
 //! slot.
 //!
-//! A thread is in transit while units of a counter are charged, in no slot and in nobody's hands, and
-//! while it walks. Whoever closes a stock, or lowers a max, waits for the threads that are.
+//! A thread is in transit while units of a counter are charged, in no slot and in nobody's hands,
+//! and while it walks. Whoever closes a stock, or lowers a max, waits for the threads that are.
 //!
 //! Two kinds of walk need no transit: one by force, which no max refuses; and the walks of
-//! `at_limit::drain_and_retry`, under the tree's lock, which a thread that lowers a max holds as well. A
-//! thread without a block has no transit to be in: nobody waits for its walk.
+//! `at_limit::drain_and_retry`, under the tree's lock, which a thread that lowers a max holds as
+//! well. A thread without a block has no transit to be in: nobody waits for its walk.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
@@ -28,8 +28,8 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
         let me = block.charger();
-        // The word says who has charged here: nobody, one thread, or several (`SHARED`). A group with
-        // one charger goes offline without a barrier, so it must not miss a second one.
+        // The word says who has charged here: nobody, one thread, or several (`SHARED`). A group
+        // with one charger goes offline without a barrier, so it must not miss a second one.
         //
         // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees
         // two chargers, or this thread reads capacity 0. What another thread has written orders

@@ -1,6 +1,6 @@
 //! The numbers that a change of usage is compared with: min, low, soft, high, and the threshold of
-//! reclaim in the background. What a comparison finds is kept as a bit of the level, its *mark*: soft's
-//! here, those of max and high in `exceeded_mark`, pressure's in `pressure_mark`.
+//! reclaim in the background. What a comparison finds is kept as a bit of the level, its *mark*:
+//! soft's here, those of max and high in `exceeded_mark`, pressure's in `pressure_mark`.
 //!
 //! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the
 //! background).
@@ -109,8 +109,9 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
 
 // === Reclaim in the background ===
 
-/// Distance of the second threshold below the one that was set: this part of it, as a shift. Without it
-/// usage would sit at the threshold, and each charge there wake the thread for itself alone.
+/// Distance of the second threshold below the one that was set: this part of it, as a shift.
+/// Without it usage would sit at the threshold, and each charge there wake the thread for itself
+/// alone.
 const BELOW_SHIFT: u32 = 4;
 
 #[inline]
@@ -124,8 +125,8 @@ pub(crate) fn reclaim_down_to(counter: &Counter) -> u64 {
     above - (above >> BELOW_SHIFT)
 }
 
-/// Usage is above the threshold, and no thread reclaims yet. The thread that then takes the bit has a
-/// thread reclaim.
+/// Usage is above the threshold, and no thread reclaims yet. The thread that then takes the bit has
+/// a thread reclaim.
 #[inline]
 pub(crate) fn is_to_reclaim(counter: &Object) -> bool {
     // E55: after the exchange on usage, or on the bits. Pairs with `watch_again`.
@@ -148,8 +149,8 @@ pub(crate) fn watch_again(counter: &Counter) {
     counter.limits.watched.follow(RECLAIMS, is_set);
 }
 
-/// Usage is no longer to be reclaimed. True: it is, for it has passed the threshold meanwhile, and this
-/// thread has the bit.
+/// Usage is no longer to be reclaimed. True: it is, for it has passed the threshold meanwhile, and
+/// this thread has the bit.
 pub(crate) fn arm(counter: &Counter) -> bool {
     // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit;
     // pairs with `is_to_reclaim`.

@@ -334,8 +334,8 @@ fn judge(
             found,
         });
     };
-    // What was uncharged too much lies as credit until usage is to pay for it. Usage of a group that
-    // covers leaves out credit that reserved bytes pay for.
+    // What was uncharged too much lies as credit until usage is to pay for it. Usage of a group
+    // that covers leaves out credit that reserved bytes pay for.
     let unbacked = match counter.cover() {
         None => own_credit.saturating_sub(usage),
         Some(_) => 0,

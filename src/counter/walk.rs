@@ -65,8 +65,8 @@ struct Walk<'a, 'w> {
 /// a doomed walk leaves no trace at them.
 ///
 /// To go up once more and look at each level would need no list, and do for the marks, which a look
-/// compares with the usage of now. It would not do for peaks: the peak is the usage that this walk has
-/// left, and another thread may have uncharged since. So the usage is kept, with its level.
+/// compares with the usage of now. It would not do for peaks: the peak is the usage that this walk
+/// has left, and another thread may have uncharged since. So the usage is kept, with its level.
 ///
 /// They are in frames of the thread's stack: an allocator of the program may charge inside each
 /// allocation, so an allocation here would call the walk again.
@@ -91,8 +91,8 @@ pub(crate) fn walk<'a>(
 }
 
 /// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it
-/// serves levels that nothing has to look at, with room. At any other level it goes on in `force` or
-/// in `climb`.
+/// serves levels that nothing has to look at, with room. At any other level it goes on in `force`
+/// or in `climb`.
 #[inline(always)]
 pub(crate) fn walk_from<'a>(
     counter: &'a Counter,
@@ -240,8 +240,8 @@ impl<'a> Walk<'a, '_> {
         Ok(walked)
     }
 
-    /// Takes one more level. Where it refuses, the levels below it give back what the walk has taken
-    /// there.
+    /// Takes one more level. Where it refuses, the levels below it give back what the walk has
+    /// taken there.
     fn take_or_roll_back(&self, level: &'a Counter) -> Result<TakenLevel, LevelRefusal<'a>> {
         level
             .take(self.n, self.mode, self.path)

@@ -31,8 +31,8 @@ pub(crate) const WAITING: u64 = 1 << 1;
 pub(crate) const OBSERVED: u64 = 1 << 2;
 /// The group has a high.
 pub(crate) const HIGH: u64 = 1 << 3;
-/// Usage is above max or high: see `exceeded_mark`. A walk that raises usage further has nothing to do
-/// about it.
+/// Usage is above max or high: see `exceeded_mark`. A walk that raises usage further has nothing to
+/// do about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
 /// An allocator has changed usage, and the next slow path looks at the counter: see `look::defer`.
 pub(crate) const DEFERRED: u64 = 1 << 5;
@@ -40,8 +40,8 @@ pub(crate) const DEFERRED: u64 = 1 << 5;
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
 /// It has found less than it uncharges: see `look::tell_underflow`.
 pub(crate) const DEFERRED_UNDERFLOW: u64 = 1 << 31;
-/// Usage has not passed the threshold of reclaim in the background since a thread last set the bit: see
-/// `thresholds`.
+/// Usage has not passed the threshold of reclaim in the background since a thread last set the bit:
+/// see `thresholds`.
 pub(crate) const RECLAIMS: u64 = 1 << 7;
 /// The group has thresholds of pressure.
 pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;

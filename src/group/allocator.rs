@@ -175,8 +175,8 @@ impl Owner {
     }
 
     /// Charges an object of so many bytes to `group`, whatever the current group is; to the nearest
-    /// group above that is online, where it is offline. Forced, as [`charge`](Self::charge): the call
-    /// never fails, never blocks and runs no foreign code.
+    /// group above that is online, where it is offline. Forced, as [`charge`](Self::charge): the
+    /// call never fails, never blocks and runs no foreign code.
     #[inline]
     pub fn charge_to(group: &Group, bytes: usize) -> Owner {
         match allocator::charge(group.header, bytes as u64) {
@@ -314,17 +314,17 @@ impl Owner {
 }
 
 /// Runs `work` in no group: what an allocator hands out meanwhile is [unowned](unowned_bytes), and
-/// [`Group::current`] is `None`. A group that `work` enters is the current one there. Afterwards the
-/// current group is what it was before, also where `work` panics.
+/// [`Group::current`] is `None`. A group that `work` enters is the current one there. Afterwards
+/// the current group is what it was before, also where `work` panics.
 ///
 /// It is for lazy state of the process, which outlives the task that happens to need it first: a
 /// static that is made at its first use, a thread-local of a thread that many tasks share, a thread
-/// that a pool starts. Else that task's group has the bytes for ever. An object that was made here and
-/// grows in place (`realloc`) elsewhere stays unowned; what is allocated anew elsewhere, as a map that
-/// doubles, is charged there.
+/// that a pool starts. Else that task's group has the bytes for ever. An object that was made here
+/// and grows in place (`realloc`) elsewhere stays unowned; what is allocated anew elsewhere, as a
+/// map that doubles, is charged there.
 ///
-/// The call writes two words of the thread. It does nothing else, so it may be made at any moment, in a
-/// hook for panics too.
+/// The call writes two words of the thread. It does nothing else, so it may be made at any moment,
+/// in a hook for panics too.
 ///
 /// ```
 /// use std::sync::OnceLock;
@@ -349,8 +349,8 @@ pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
     current::within(None, work)
 }
 
-/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`]. An addition to a word of
-/// the thread's own, mostly: it takes no lock and allocates nothing.
+/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`]. An addition to a word
+/// of the thread's own, mostly: it takes no lock and allocates nothing.
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]

@@ -387,8 +387,9 @@ impl Group {
     /// [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) where a call that blocks could find room:
     /// a reclaimer can be asked, or a victim chosen. Else
     /// [`OverLimit`](crate::ChargeErrorKind::OverLimit), which says which ancestor is full.
-    /// [`Offline`](crate::ChargeErrorKind::Offline): the group takes no charges any more. [`refused_count`](Self::refused_count) counts a refusal, and no event
-    /// does, as in the kernel.
+    /// [`Offline`](crate::ChargeErrorKind::Offline): the group takes no charges any more.
+    /// [`refused_count`](Self::refused_count) counts a refusal, and no event does, as in the
+    /// kernel.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -164,14 +164,14 @@ impl Group {
     /// memory is among them: in async code call it on a thread for blocking work.
     ///
     /// Returns a charge for each counter, in the order of the amounts: an array for an array, and
-    /// [`Charges`] for a slice. Each is a charge of its own, which the caller may drop, grow or keep
-    /// apart from the others. Each amount is in its counter's unit; all of them have one type. A
-    /// counter may stand there twice, for two charges; no amount at all charges nothing. Memory asks reclaimers and waits as
-    /// [`charge`](Self::charge) does. A counter beside memory refuses at once an
-    /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again.
-    /// Where a counter of the set has refused lately, the one that lacks room is charged before the
-    /// others: if it refuses, the others are not touched. Of several that lack room it is the one
-    /// that has refused most often, and the refusal names it.
+    /// [`Charges`] for a slice. Each is a charge of its own, which the caller may drop, grow or
+    /// keep apart from the others. Each amount is in its counter's unit; all of them have one type.
+    /// A counter may stand there twice, for two charges; no amount at all charges nothing. Memory
+    /// asks reclaimers and waits as [`charge`](Self::charge) does. A counter beside memory refuses
+    /// at once an amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters
+    /// again. Where a counter of the set has refused lately, the one that lacks room is charged
+    /// before the others: if it refuses, the others are not touched. Of several that lack room it
+    /// is the one that has refused most often, and the refusal names it.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
     /// each counter: a few loads. More than four amounts in a slice allocate, before the first is
@@ -237,8 +237,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`charge_set`](Self::charge_set), and [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) as
-    /// [`try_charge`](Self::try_charge).
+    /// As [`charge_set`](Self::charge_set), and [`WouldBlock`](crate::ChargeErrorKind::WouldBlock)
+    /// as [`try_charge`](Self::try_charge).
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -379,8 +379,9 @@ impl Group {
     }
 
     /// The place of the charge for which there is no room, where a level of one of the counters has
-    /// refused lately. Of several it is the one whose levels have refused most often: another may only
-    /// have its bytes elsewhere for this moment, and by the time that it is charged they are back.
+    /// refused lately. Of several it is the one whose levels have refused most often: another may
+    /// only have its bytes elsewhere for this moment, and by the time that it is charged they are
+    /// back.
     fn lacks_room(&self, amounts: &[(CounterKey, u64)]) -> Option<usize> {
         let counter = |at: usize| self.header_of(amounts[at].0);
         let is_due = |at| counter(at).is_some_and(|header| ahead::is_due(header.counter()));

@@ -193,8 +193,8 @@ impl GroupCounter {
     }
 
     /// Does what [`Group::set_max`] does. It may block: in async code use
-    /// [`set_max_now`](Self::set_max_now). Returns the units above the max that stay, 0 if usage fits.
-    /// Only memory asks reclaimers for them.
+    /// [`set_max_now`](Self::set_max_now). Returns the units above the max that stay, 0 if usage
+    /// fits. Only memory asks reclaimers for them.
     ///
     /// # Errors
     ///
@@ -240,8 +240,8 @@ impl GroupCounter {
         )
     }
 
-    /// Reads the events of this counter in the subtree, as [`Group::events`] does: some loads, so they
-    /// are not all of one instant. Those of memory are the group's.
+    /// Reads the events of this counter in the subtree, as [`Group::events`] does: some loads, so
+    /// they are not all of one instant. Those of memory are the group's.
     pub fn events(&self) -> Events {
         Events::read(self.keep_of(), self.counter(), false)
     }

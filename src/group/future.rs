@@ -74,9 +74,9 @@ impl ChargeFuture {
     /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
     /// Reclaimers are asked within the time only. With a time of zero nothing is waited for: none
-    /// is asked, as by [`Group::try_charge`]. A thread of this crate wakes the future at the end of the time,
-    /// within 1 ms if a processor is free. If the system gives no thread, the first poll in line
-    /// gives the charge up.
+    /// is asked, as by [`Group::try_charge`]. A thread of this crate wakes the future at the end of
+    /// the time, within 1 ms if a processor is free. If the system gives no thread, the first poll
+    /// in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};

@@ -148,9 +148,9 @@ impl GroupInspector<'_> {
         line::end_waits_of_stood(self.group.first().tree());
     }
 
-    /// Nothing [moves the max](Self::move_max) of this group any more: it counts as it is, as one that
-    /// the program has set, and so do those below that follow it. The waits that they can never serve
-    /// end at once. Two locks for each move within the last second.
+    /// Nothing [moves the max](Self::move_max) of this group any more: it counts as it is, as one
+    /// that the program has set, and so do those below that follow it. The waits that they can
+    /// never serve end at once. Two locks for each move within the last second.
     pub fn keep_max(&self) {
         line::end_waits_of_moved(self.group.first());
     }

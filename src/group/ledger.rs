@@ -74,11 +74,11 @@ impl Ledger {
         self.unpaid
     }
 
-    /// Bytes of objects that belong to no live task: the part of [`allocated`](Self::allocated) that
-    /// groups below own which went offline, as [a scope](Group::scope) of a task does when the task
-    /// ends; all of it, of a group that is offline itself. They count here, and stay until they are
-    /// freed. A sum that grows from task to task is a leak, a cache that the tasks share, or lazy
-    /// state of a library that the first task has paid for: make that in
+    /// Bytes of objects that belong to no live task: the part of [`allocated`](Self::allocated)
+    /// that groups below own which went offline, as [a scope](Group::scope) of a task does when the
+    /// task ends; all of it, of a group that is offline itself. They count here, and stay until
+    /// they are freed. A sum that grows from task to task is a leak, a cache that the tasks share,
+    /// or lazy state of a library that the first task has paid for: make that in
     /// [`unowned`](crate::allocator::unowned).
     ///
     /// ```
@@ -99,9 +99,9 @@ impl Ledger {
         self.left_behind
     }
 
-    /// The error of allocated, unpaid and left-behind bytes, each: the bytes that threads have allocated or
-    /// freed during the call. 0 where there is nothing of that. [`reserved`](Self::reserved) is as
-    /// exact as [`Group::live`].
+    /// The error of allocated, unpaid and left-behind bytes, each: the bytes that threads have
+    /// allocated or freed during the call. 0 where there is nothing of that.
+    /// [`reserved`](Self::reserved) is as exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
         self.max_error
     }

@@ -211,11 +211,11 @@ impl Limits {
     /// room. A percentage is one of the group's own max, or where it has none of the nearest max
     /// above. [`Limit::Unlimited`], the default: never.
     ///
-    /// The charge that passes the threshold wakes the thread; it neither waits nor runs foreign code for
-    /// that. The thread asks reclaimers until usage is a sixteenth below the threshold, with the cause
-    /// [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes nothing that min or
-    /// low protects. Where nothing is freed it pauses for 10 ms, then twice as long each time, up
-    /// to a second.
+    /// The charge that passes the threshold wakes the thread; it neither waits nor runs foreign
+    /// code for that. The thread asks reclaimers until usage is a sixteenth below the threshold,
+    /// with the cause [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes
+    /// nothing that min or low protects. Where nothing is freed it pauses for 10 ms, then twice as
+    /// long each time, up to a second.
     ///
     /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer
     /// that blocks holds up the others there. Charges that do not fit reclaim themselves, as ever.
@@ -301,10 +301,9 @@ impl Limits {
     ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
     /// A charge has the importance that its group has when it begins to wait. An importance that
-    /// was set stays: the group inherits none any more, until a [spec](crate::GroupSpec) that has set
-    /// it has it no more. A max that is lowered, and
-    /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no
-    /// charge that fits reads it.
+    /// was set stays: the group inherits none any more, until a [spec](crate::GroupSpec) that has
+    /// set it has it no more. A max that is lowered, and [`Group::reclaim`](crate::Group::reclaim),
+    /// take from any group. To set it is a store; no charge that fits reads it.
     ///
     /// ```
     /// use memcg::{Limits, OomPolicy, Runtime};

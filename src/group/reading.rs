@@ -34,8 +34,8 @@ impl Group {
     /// [chooses](crate::OomPolicy) victims, it cancels groups, one after another, and waits for
     /// each. It serves the charges that wait in line and fit. Those below that can never fit any
     /// more are refused before the call asks anyone, in whatever line they wait, and their error
-    /// names this group. [`forced`](Self::forced) counts the bytes still above the max, and charges are
-    /// refused until enough is given back. For a high, the call drains and reclaims in the same
+    /// names this group. [`forced`](Self::forced) counts the bytes still above the max, and charges
+    /// are refused until enough is given back. For a high, the call drains and reclaims in the same
     /// way, as far as reclaimers give.
     /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
     /// no group.

@@ -574,8 +574,8 @@ mod tests {
         }
     }
 
-    /// The figures of a refusal are read one after the other, while others charge: the parts, credit
-    /// and holders, are never more than the whole.
+    /// The figures of a refusal are read one after the other, while others charge: the parts,
+    /// credit and holders, are never more than the whole.
     #[test]
     fn no_part_is_above_the_whole() {
         let runtime = Runtime::builder()
@@ -612,7 +612,8 @@ mod tests {
         }
     }
 
-    /// The refusal says what was there as the charge was refused: the line may have been served since.
+    /// The refusal says what was there as the charge was refused: the line may have been served
+    /// since.
     #[test]
     fn a_line_that_has_been_served_since_is_told() {
         let runtime = Runtime::builder().batch(0).max(100).build().unwrap();

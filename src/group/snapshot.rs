@@ -462,8 +462,8 @@ impl Snapshot {
     }
 
     /// Returns the same table with columns for items of the statistics, by their
-    /// [names](crate::figures::StatItem::name). Such columns may make it wider than 80. An item that
-    /// the runtime does not have is 0.
+    /// [names](crate::figures::StatItem::name). Such columns may make it wider than 80. An item
+    /// that the runtime does not have is 0.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

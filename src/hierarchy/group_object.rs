@@ -131,9 +131,9 @@ impl FurtherCounters<'_> {
             return None;
         }
         // SAFETY: the group has so many counters: the root has a place for each, and a group below
-        // is created after the last one was declared. `take` has made each before it showed the object to
-        // a thread, and objects are never freed; the pointer is that of the whole object. The
-        // counters of a group are kept together.
+        // is created after the last one was declared. `take` has made each before it showed the
+        // object to a thread, and objects are never freed; the pointer is that of the whole object.
+        // The counters of a group are kept together.
         Some(unsafe {
             let counter = self.group.head().byte_add(counter_at(number));
             HeaderRef::new((*counter.cast::<Object>()).header)

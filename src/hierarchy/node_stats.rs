@@ -62,8 +62,8 @@ pub(crate) fn account(
 }
 
 /// Adds to an item of the group in at most `MOST` scopes, where this thread has cells for all of
-/// them. Then it takes no lock, allocates nothing and calls no policy, so that the caller may hold a
-/// lock of its own. Returns whether it has added; if not, nothing has changed.
+/// them. Then it takes no lock, allocates nothing and calls no policy, so that the caller may hold
+/// a lock of its own. Returns whether it has added; if not, nothing has changed.
 #[inline(always)]
 pub(crate) fn account_at_hand<const MOST: usize>(
     header: HeaderRef,
@@ -160,8 +160,8 @@ fn cells_at_hand<const MOST: usize>(
     })
 }
 
-/// Lists and announces what [`account_at_hand`] has added. If so much is announced that a writer has
-/// to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
+/// Lists and announces what [`account_at_hand`] has added. If so much is announced that a writer
+/// has to flush, which takes a lock, the next one does: an account ends by [`unaccount`].
 #[cold]
 #[inline(never)]
 fn announce_slow(header: HeaderRef, scope: StatScope) {

@@ -169,8 +169,8 @@ pub(super) fn list_and_announce(group: &Counter, stats: &Coordinator, scope: Sta
 }
 
 /// Lists the cells and announces what they hold. It takes no lock and allocates nothing, so it may
-/// run inside another slow path, and while the caller holds a lock of its own. True where so much is
-/// announced that a writer has to flush. This stays true for the next one that announces.
+/// run inside another slow path, and while the caller holds a lock of its own. True where so much
+/// is announced that a writer has to flush. This stays true for the next one that announces.
 pub(super) fn list_and_announce_only(
     group: &Counter,
     stats: &Coordinator,

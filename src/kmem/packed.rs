@@ -2,8 +2,8 @@
 //!
 //! A [`Kmem`] is a value of two dozen words. Where objects are small and many, a few words beside
 //! each leave out what is known without it. The nodes tell the tiers, and the parts on the nodes
-//! tell all bytes. The words keep the group and the item, and for each part its bytes, its node, and
-//! how far above the group it is accounted.
+//! tell all bytes. The words keep the group and the item, and for each part its bytes, its node,
+//! and how far above the group it is accounted.
 
 use std::mem::ManuallyDrop;
 
@@ -62,8 +62,8 @@ pub struct PackedKmem<const NODES: usize = 1> {
 impl Precharge {
     /// [`account_as`](Self::account_as) in the words of a [`PackedKmem`], for a container that calls
     /// this while it holds a lock of its own. It never blocks: it takes no lock, allocates nothing,
-    /// and runs no foreign code. It adds to this thread's own figures of the group and of its memory
-    /// on these nodes, and now and then announces what they have come to.
+    /// and runs no foreign code. It adds to this thread's own figures of the group and of its
+    /// memory on these nodes, and now and then announces what they have come to.
     ///
     /// `parts` are the nodes where the memory lies, `None` for memory on no node, with the bytes
     /// there. Together they are all bytes of the precharge.
@@ -71,9 +71,9 @@ impl Precharge {
     /// # Errors
     ///
     /// The precharge as it was, and nothing is accounted: this thread has not accounted the group's
-    /// memory there yet; a [tier](crate::RuntimeBuilder::tier) has to be charged; the parts are more
-    /// than `NODES`, more or fewer bytes, or 4 GiB or more. Then let the lock go and take the long
-    /// way: [`account_as`](Self::account_as), and [`pack`](Kmem::pack).
+    /// memory there yet; a [tier](crate::RuntimeBuilder::tier) has to be charged; the parts are
+    /// more than `NODES`, more or fewer bytes, or 4 GiB or more. Then let the lock go and take the
+    /// long way: [`account_as`](Self::account_as), and [`pack`](Kmem::pack).
     ///
     /// ```
     /// use memcg::{Bytes, StatKey};

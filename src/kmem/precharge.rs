@@ -83,8 +83,8 @@ impl Precharge {
         self.charge.group()
     }
 
-    /// Accounts what was allocated as [`StatKey::KERNEL`], to the nodes where it lies: one update for
-    /// each node. The rest of the precharge goes back.
+    /// Accounts what was allocated as [`StatKey::KERNEL`], to the nodes where it lies: one update
+    /// for each node. The rest of the precharge goes back.
     ///
     /// Never fails. A placement larger than the precharge has broken its bound. The memory exists,
     /// so the difference is charged by force, as [`Charge::force_grow`] does.

@@ -2,7 +2,8 @@
 //! it.
 //!
 //! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what
-//! the count has moved by. So the charge follows the count, and both are equal after [`follow_exactly`].
+//! the count has moved by. So the charge follows the count, and both are equal after
+//! [`follow_exactly`].
 
 use crate::counter::allocator;
 use crate::counter::handle::Handle;

@@ -1,10 +1,10 @@
-//! Reclaim before charges need it: a level whose usage passes a threshold is reclaimed down to a second
-//! one, by a thread of the tree.
+//! Reclaim before charges need it: a level whose usage passes a threshold is reclaimed down to a
+//! second one, by a thread of the tree.
 //!
 //! A bit of the level's word (`counter::watch::RECLAIMS`) says that no thread reclaims there. A
-//! walk that leaves usage above the threshold and finds the bit has its thread serve the level. There
-//! one thread takes the bit and leaves the level to the tree's thread. That one sets the bit once
-//! usage is at the second threshold, and reads usage again (E55). In between no walk looks.
+//! walk that leaves usage above the threshold and finds the bit has its thread serve the level.
+//! There one thread takes the bit and leaves the level to the tree's thread. That one sets the bit
+//! once usage is at the second threshold, and reads usage again (E55). In between no walk looks.
 //!
 //! The list names levels without a handle, so a pause keeps no group.
 
@@ -39,8 +39,8 @@ pub(crate) fn turn(job: Background) -> Option<Background> {
     next
 }
 
-/// A panic of the engine ends the turn, and the thread with it: the next walk above the threshold has a
-/// thread reclaim.
+/// A panic of the engine ends the turn, and the thread with it: the next walk above the threshold
+/// has a thread reclaim.
 struct WatchesAgain<'a>(&'a Counter);
 
 impl Drop for WatchesAgain<'_> {
@@ -224,8 +224,8 @@ mod tests {
         }
     }
 
-    /// A threshold that is set below usage, a max that is lowered, and an allocator's charge: each is a
-    /// crossing.
+    /// A threshold that is set below usage, a max that is lowered, and an allocator's charge: each
+    /// is a crossing.
     #[test]
     fn each_way_across_the_mark() {
         let runtime = Runtime::builder().build().unwrap();
@@ -330,7 +330,8 @@ mod tests {
         assert!((1..=400).contains(&asked), "{asked} calls");
     }
 
-    /// A turn that a panic of the engine ends leaves its level to the next walk above the threshold.
+    /// A turn that a panic of the engine ends leaves its level to the next walk above the
+    /// threshold.
     #[test]
     fn a_turn_that_unwinds_is_not_the_last() {
         let runtime = Runtime::builder().build().unwrap();
@@ -345,8 +346,8 @@ mod tests {
         until(|| group.live() <= 45 * MIB && is_armed(&group));
     }
 
-    /// Levels that stay above their thresholds, because nothing gives, have a turn each, which costs a
-    /// look-up in the list of them.
+    /// Levels that stay above their thresholds, because nothing gives, have a turn each, which
+    /// costs a look-up in the list of them.
     #[test]
     fn levels_that_get_nothing_take_turns() {
         let runtime = Runtime::builder().batch(0).build().unwrap();

@@ -36,8 +36,8 @@ impl<A> Callback<A> {
     /// does not wait: two functions that drop each other's guard would wait for each other.
     pub(crate) fn end(&self) {
         self.calls.retire();
-        // A call may be under way on another thread, and the caller may drop what the function uses as
-        // soon as this returns.
+        // A call may be under way on another thread, and the caller may drop what the function uses
+        // as soon as this returns.
         if !context::in_foreign() {
             // Mutation: e24-a-listener-is-dropped-in-a-call
             self.calls.wait();

@@ -1,5 +1,5 @@
-//! Notes refusals and victims, for those who ask what happened last, and refusals for subscribers of
-//! `tracing`. A tree that keeps none costs a load, and so does a process without a subscriber.
+//! Notes refusals and victims, for those who ask what happened last, and refusals for subscribers
+//! of `tracing`. A tree that keeps none costs a load, and so does a process without a subscriber.
 
 use std::time::SystemTime;
 

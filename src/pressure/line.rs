@@ -151,8 +151,8 @@ fn walk_for<'a>(
     let walked = context::for_another(place.number(), walk);
     drop(transit);
     walked?;
-    // The thread charges for somebody else. Its round of reclaim must not count these bytes as taken
-    // by itself, so only the audit hears of them.
+    // The thread charges for somebody else. Its round of reclaim must not count these bytes as
+    // taken by itself, so only the audit hears of them.
     if group.tree().config.audit {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
@@ -184,9 +184,9 @@ impl Waiting {
         }
     }
 
-    /// Publishes who is first in line, after any change of the line. Where it is another one, the one
-    /// that was keeps what is left of its barging budget, and goes on with that in another line or at
-    /// its next turn: to begin anew each time would let others pass it for ever.
+    /// Publishes who is first in line, after any change of the line. Where it is another one, the
+    /// one that was keeps what is left of its barging budget, and goes on with that in another line
+    /// or at its next turn: to begin anew each time would let others pass it for ever.
     fn show_first(&mut self, level: &Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return;
@@ -202,8 +202,8 @@ impl Waiting {
             let place = waiter.place;
             line.first = place;
             first(level).show_place(place);
-            // Still the same one. But an older charge may have come, which lets others pass it only as
-            // long as it has patience.
+            // Still the same one. But an older charge may have come, which lets others pass it only
+            // as long as it has patience.
             let patience = self.patience_behind(place, level);
             if let Some(line) = self
                 .lines
@@ -246,8 +246,8 @@ impl Waiting {
         let before = waiter.may_ask_for();
         waiter.bytes = bytes;
         let after = waiter.may_ask_for();
-        // Both are in bytes that it asks for. They only shrink here: one that asks for more and less in
-        // turn would never be passed.
+        // Both are in bytes that it asks for. They only shrink here: one that asks for more and
+        // less in turn would never be passed.
         waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
         for above in group.path_to_root() {
@@ -404,8 +404,8 @@ impl Waiting {
         found.map(|&(.., ticket)| ticket).collect()
     }
 
-    /// Ends the waits below `level` that it can never serve, wherever they are in line. A queue whose
-    /// first charge can still be served is woken, to look at those behind it.
+    /// Ends the waits below `level` that it can never serve, wherever they are in line. A queue
+    /// whose first charge can still be served is woken, to look at those behind it.
     fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
         let most = self.falls.lasting(level);
         for ticket in self.below(level, Some(most)) {
@@ -437,10 +437,10 @@ impl Waiting {
         else {
             return false;
         };
-        // No walk that this level would refuse: most lines are served until one does. That of a group
-        // that covers would also schedule the lines of its path, this one among them, without end.
-        // A walk that another level refuses moves the charge there. What comes back while this looks
-        // serves the level again.
+        // No walk that this level would refuse: most lines are served until one does. That of a
+        // group that covers would also schedule the lines of its path, this one among them, without
+        // end. A walk that another level refuses moves the charge there. What comes back while this
+        // looks serves the level again.
         let is_full = |at: &&Counter| cover::rise_at(&group, bytes, at) > at.room(at.admits());
         if group
             .path_to_root()
@@ -534,9 +534,9 @@ pub(crate) fn expel(
     }
 }
 
-/// The level of the group's path whose max can never admit so many bytes, if there is one, with that
-/// max. One that moves by itself counts once it has stood for a while. Takes a lock where a max does
-/// not admit them now.
+/// The level of the group's path whose max can never admit so many bytes, if there is one, with
+/// that max. One that moves by itself counts once it has stood for a while. Takes a lock where a
+/// max does not admit them now.
 pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<(&Counter, u64)> {
     let is_above = |most: u64| bytes > most.min(USAGE_MAX);
     if !group.path_to_root().any(|level| is_above(level.admits())) {
@@ -579,8 +579,8 @@ pub(crate) fn end_waits_of_stood(tree: &Tree) {
     }
 }
 
-/// The max of `group`, and those below that follow it, move by themselves no more: they count as they
-/// are, and the waits that they can never serve end.
+/// The max of `group`, and those below that follow it, move by themselves no more: they count as
+/// they are, and the waits that they can never serve end.
 pub(crate) fn end_waits_of_moved(group: &Counter) {
     let levels = {
         let _path = SlowPath::enter();

@@ -83,8 +83,8 @@ mod tests {
     use crate::thread::slot::Consume;
     use crate::{Limits, Runtime};
 
-    /// Who serves the line of a level that is observed from now on may be another thread, at any time
-    /// later. The line refuses no charge meanwhile.
+    /// Who serves the line of a level that is observed from now on may be another thread, at any
+    /// time later. The line refuses no charge meanwhile.
     #[test]
     fn the_line_of_an_observed_level_refuses_nothing() {
         let runtime = Runtime::builder().batch(0).build().unwrap();

@@ -1,8 +1,8 @@
 //! Pressure levels of groups: thresholds are set, marks corrected, and changes counted as events.
 //!
 //! A mark says what usage says, and usage has credit in it: that of slots, of central stocks, of
-//! threads that have ended. A charge that is given back into a stock tells no one. So a mark that is
-//! raised is not believed. Each reader, and each walk that looks at the level, compares the mark
+//! threads that have ended. A charge that is given back into a stock tells no one. So a mark that
+//! is raised is not believed. Each reader, and each walk that looks at the level, compares the mark
 //! with usage less the bound on credit: some loads, and none while no stock is open below. Where
 //! that would lower the mark, it counts the credit, and where that would lower it, too, drains it.
 //! The walks of the drain correct the mark and count the event, as all walks do. Nothing is drained
@@ -354,8 +354,8 @@ mod tests {
         );
     }
 
-    /// Credit in many slots: a count that finds the level right is followed by a pause, and after it
-    /// a read finds the level down.
+    /// Credit in many slots: a count that finds the level right is followed by a pause, and after
+    /// it a read finds the level down.
     #[test]
     fn a_count_of_many_slots_is_followed_by_a_pause() {
         let runtime = Runtime::builder()

@@ -128,9 +128,9 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     is_left
 }
 
-/// A thread serves the level: where usage has passed the threshold, the tree's thread reclaims from here
-/// on. The caller holds no lock. Where the system has no thread, the next walk above the threshold tries
-/// again.
+/// A thread serves the level: where usage has passed the threshold, the tree's thread reclaims from
+/// here on. The caller holds no lock. Where the system has no thread, the next walk above the
+/// threshold tries again.
 pub(crate) fn reclaim_if_crossed(level: &Counter) {
     if !thresholds::is_to_reclaim(level) || !thresholds::take_bit(level) {
         return;
@@ -152,8 +152,8 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     }
 }
 
-/// Has reclaimers asked again, at `at`, for what waits in the line of the level. Where the system has
-/// no thread, threads that wait there ask themselves.
+/// Has reclaimers asked again, at `at`, for what waits in the line of the level. Where the system
+/// has no thread, threads that wait there ask themselves.
 fn ask_again(level: &Counter, at: Instant, pause: Duration) {
     let job = Background {
         level: WeakCounter::new(level),
@@ -170,8 +170,8 @@ fn ask_again(level: &Counter, at: Instant, pause: Duration) {
     });
 }
 
-/// A reclaimer has come at the group: it is asked for what waits in line there and above. The caller
-/// holds no lock.
+/// A reclaimer has come at the group: it is asked for what waits in line there and above. The
+/// caller holds no lock.
 pub(crate) fn ask_for_lines(group: &Counter) {
     for level in line::with_line(group) {
         ask_again(&level, clock::now(), Duration::ZERO);
@@ -269,8 +269,8 @@ impl Started {
         self.background.take_due(now)
     }
 
-    /// What the thread does next. Service comes first: it wakes those that wait, and what the thread
-    /// does after it may be foreign code that takes its time.
+    /// What the thread does next. Service comes first: it wakes those that wait, and what the
+    /// thread does after it may be foreign code that takes its time.
     fn next(&mut self, duty: ThreadDuty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
@@ -425,8 +425,8 @@ fn make_room_for_first(level: &Counter, importance: u8) {
         let pause = ask_again_after(level);
         ask_again(level, clock::now() + pause, pause);
     }
-    // A group is cancelled only where reclaim has served nobody: otherwise reclaim gets another turn
-    // first.
+    // A group is cancelled only where reclaim has served nobody: otherwise reclaim gets another
+    // turn first.
     if waits < before || short_of_first(level) == 0 || !victims::chooses(level) {
         return;
     }

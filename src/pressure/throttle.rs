@@ -77,8 +77,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             // Freed bytes are to show in usage, and not in a stock.
             level.tree().close_below(level);
             let above = above(level);
-            // Not all that is above in one go: each charge above high gives back about as much as it
-            // took, as in the kernel, so that one charge does not pay for all.
+            // Not all that is above in one go: each charge above high gives back about as much as
+            // it took, as in the kernel, so that one charge does not pay for all.
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, thresholds::high(level));
             // The drain has shown that only credit was above.
             if above == 0 {

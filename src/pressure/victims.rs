@@ -319,8 +319,8 @@ fn ask_order(
             return VictimWish::Ours;
         };
         let order = Arc::clone(order);
-        // The order is foreign code and may take its time, so it is not asked where there is nothing to
-        // choose. The hook in the list keeps each candidate until it has a handle.
+        // The order is foreign code and may take its time, so it is not asked where there is
+        // nothing to choose. The hook in the list keeps each candidate until it has a handle.
         let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
         let candidates = if needless {
             Vec::new()

@@ -196,8 +196,8 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Sets the max of the root; no max by default. It is [`limits`](Self::limits) with a max alone,
-    /// and leaves the other limits as they are.
+    /// Sets the max of the root; no max by default. It is [`limits`](Self::limits) with a max
+    /// alone, and leaves the other limits as they are.
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
         self.limits = self.limits.max(limit);
         self
@@ -220,8 +220,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](Self::adaptive) stock begins with fewer, and is up to 16 times as large for charges
-    /// above the batch. 0 switches the stock off.
+    /// [adaptive](Self::adaptive) stock begins with fewer, and is up to 16 times as large for
+    /// charges above the batch. 0 switches the stock off.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
@@ -240,11 +240,12 @@ impl RuntimeBuilder {
     /// batches of room at any level, room is 16; both grow with the number of threads above two. It
     /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
     /// each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again.
-    /// So a thread that charged little and sleeps leaves little behind. For charges above the batch it
-    /// gets up to 16 times as large, where all that may be stranded then is at most a 32nd of the room
-    /// at each limited group: charges up to 4 MiB hit in a tenant of gigabytes. The kernel's stock is
-    /// always open and takes whole batches: figures of usage are round then, and a comparison with
-    /// the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the same.
+    /// So a thread that charged little and sleeps leaves little behind. For charges above the batch
+    /// it gets up to 16 times as large, where all that may be stranded then is at most a 32nd of
+    /// the room at each limited group: charges up to 4 MiB hit in a tenant of gigabytes. The
+    /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
+    /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
+    /// same.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -353,8 +354,9 @@ impl RuntimeBuilder {
 
     /// Sets for how many further counters the root has places: so many can be declared after the
     /// runtime is built, until its first group is created, with
-    /// [`Runtime::declare_counter`](crate::Runtime::declare_counter). None by default. For a service
-    /// whose parts come with counters of their own, which it does not know as it builds the runtime.
+    /// [`Runtime::declare_counter`](crate::Runtime::declare_counter). None by default. For a
+    /// service whose parts come with counters of their own, which it does not know as it builds the
+    /// runtime.
     ///
     /// A place takes half a kilobyte of the root alone. A group has the counters that are declared
     /// by then.

@@ -354,8 +354,8 @@ impl Runtime {
     }
 
     /// Keeps the last `most` refusals and victims from now on, for
-    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More than
-    /// 65,536 are not kept.
+    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More
+    /// than 65,536 are not kept.
     ///
     /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
     /// charges inside another call of this crate, it keeps no incident.

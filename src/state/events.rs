@@ -57,8 +57,8 @@ pub enum Event {
     /// each change.
     PressureLevel,
     /// A reclaimer of the group has not returned for a second. Mostly it waits for a lock that the
-    /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says. Only
-    /// builds with debug assertions look for it. It counts once for each such call.
+    /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says.
+    /// Only builds with debug assertions look for it. It counts once for each such call.
     ReclaimStuck,
     /// More was given back than the group has, which is a bug of whoever gave it back: see
     /// [`RawCharges::uncharge`](crate::RawCharges::uncharge). It counts once for each time that

@@ -195,7 +195,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What it said is true for a time, by how long it took to say so, whatever the number of rounds.
+    /// What it said is true for a time, by how long it took to say so, whatever the number of
+    /// rounds.
     #[test]
     fn what_it_said_is_true_for_a_time() {
         let (history, begun) = (History::new(), Instant::now());

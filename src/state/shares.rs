@@ -31,7 +31,8 @@ pub(crate) struct ParentOfShares {
     pub(crate) children: BTreeMap<u64, GroupShare>,
     /// Of all shares.
     pub(crate) sum: u64,
-    /// The bytes that were divided last; `None`: a share has changed since, and the parent is noted.
+    /// The bytes that were divided last; `None`: a share has changed since, and the parent is
+    /// noted.
     pub(crate) divided: Option<u64>,
 }
 

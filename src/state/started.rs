@@ -15,7 +15,8 @@ use crate::thread::nested_wakers::DueWakers;
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
-    /// Levels that have a turn at some time: their usage has passed a threshold, or charges wait there.
+    /// Levels that have a turn at some time: their usage has passed a threshold, or charges wait
+    /// there.
     pub(crate) background: BackgroundLevels,
     /// The last turn was one of those.
     pub(crate) was_background: bool,
@@ -84,8 +85,8 @@ pub(crate) struct Background {
     pub(crate) unseen: usize,
 }
 
-/// The levels that are reclaimed in the background, each once for a reason. What is done for one of them costs a
-/// look-up, however many there are.
+/// The levels that are reclaimed in the background, each once for a reason. What is done for one of
+/// them costs a look-up, however many there are.
 #[derive(Default)]
 pub(crate) struct BackgroundLevels {
     by_key: BTreeMap<(Key, TurnReason), Background>,

@@ -264,9 +264,9 @@ pub(crate) struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceHolder {
     Charge,
-    /// A queue of charges, whose first one the place is for. Those behind it may ask for more: so the
-    /// place is woken whenever a max on its path has fallen, and the queue looks which of them can
-    /// never be served.
+    /// A queue of charges, whose first one the place is for. Those behind it may ask for more: so
+    /// the place is woken whenever a max on its path has fallen, and the queue looks which of them
+    /// can never be served.
     Queue,
 }
 

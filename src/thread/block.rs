@@ -85,8 +85,9 @@ impl Block {
     /// gives none.
     #[allow(unsafe_code)]
     pub(super) fn make() -> Option<&'static Block> {
-        // Directories are tables of pointers, longer than most threads ever need. What of them is not
-        // touched is address space and no memory, as long as nothing writes the zeroes.
+        // Directories are tables of pointers, longer than most threads ever need. What of them is
+        // not touched is address space and no memory, as long as nothing writes the zeroes.
+        //
         // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives
         // whole pages for ever, and the directories are larger than a small thread's stack.
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }

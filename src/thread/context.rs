@@ -79,8 +79,8 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charges on behalf of a waiter: its place and its reclaim state apply, not this thread's. A waiter
-/// is never in reclaim.
+/// Charges on behalf of a waiter: its place and its reclaim state apply, not this thread's. A
+/// waiter is never in reclaim.
 pub(crate) fn for_another<R>(place: u64, charge: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
         let _place = RestoredWord::set(&notes.place, place);

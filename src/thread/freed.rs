@@ -1,8 +1,8 @@
 //! Units that a thread frees on its slow paths.
 //!
-//! A round of reclaim calls a reclaimer and wants to know what it has freed. Usage does not tell it:
-//! other threads charge meanwhile. So each thread counts what it uncharges itself, and the round
-//! compares the count before the call and after it.
+//! A round of reclaim calls a reclaimer and wants to know what it has freed. Usage does not tell
+//! it: other threads charge meanwhile. So each thread counts what it uncharges itself, and the
+//! round compares the count before the call and after it.
 
 use std::cell::Cell;
 
@@ -20,8 +20,8 @@ pub(crate) fn note_uncharged(units: u64) {
     with_uncharged(|all| all.set(all.get().wrapping_add(units)));
 }
 
-/// Counts what this thread charges on a slow path, against what it uncharges: a reclaimer that frees
-/// and charges as much has freed nothing.
+/// Counts what this thread charges on a slow path, against what it uncharges: a reclaimer that
+/// frees and charges as much has freed nothing.
 #[inline]
 pub(crate) fn note_charged(units: u64) {
     note_uncharged(units.wrapping_neg());

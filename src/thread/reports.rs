@@ -9,9 +9,9 @@
 //!
 //! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside
 //! charges. So the thread notes each event in words of its own, and reports them at the end of the
-//! slow path, where it holds no lock and runs foreign code. Where one slow path has more events than there are words, a
-//! last event has the number of the others, `unreported`. The thread does not note what a
-//! subscriber causes, or there would be no end.
+//! slow path, where it holds no lock and runs foreign code. Where one slow path has more events
+//! than there are words, a last event has the number of the others, `unreported`. The thread does
+//! not note what a subscriber causes, or there would be no end.
 //!
 //! A service that is full refuses thousands of charges a second. So of the refusals at one group at
 //! most one in each second is an event, and at most [`TURNS`] of a process: groups share so many

@@ -329,7 +329,8 @@ impl Slot {
     /// Has the next put note what it finds, for [`credit_since`](Self::credit_since) alone. Not by
     /// the owner, and it holds after a heavy barrier: a put that has compared before has raised
     /// `filled` by then, unless its thread was stopped between the two. Returns whether it has
-    /// forgotten a note of the owner: nothing where the owner has noted less than `noted` meanwhile.
+    /// forgotten a note of the owner: nothing where the owner has noted less than `noted`
+    /// meanwhile.
     pub(crate) fn begin_again(&self, noted: u64) -> bool {
         // An exchange: what the owner notes meanwhile stays.
         noted != NOTHING_NOTED

@@ -16,10 +16,10 @@ pub(crate) const ANY: u32 = 0;
 /// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last.
 /// Written by its thread only.
 ///
-/// Three walks are in no transit. That of a forced charge moves no credit, and is never undone. That
-/// of a drain that tries again is made under the tree's lock, which a closer needs, too. A thread
-/// without a block has no word to set: it holds no credit, but its walk may show at a level whose
-/// max is lowered meanwhile, until it is undone.
+/// Three walks are in no transit. That of a forced charge moves no credit, and is never undone.
+/// That of a drain that tries again is made under the tree's lock, which a closer needs, too. A
+/// thread without a block has no word to set: it holds no credit, but its walk may show at a level
+/// whose max is lowered meanwhile, until it is undone.
 #[derive(Default)]
 pub(crate) struct Transit(AtomicU64);
 
@@ -84,8 +84,8 @@ impl Transit {
         is_over(self.0.load(Ordering::Relaxed))
     }
 
-    /// The word where no transit is under way, for a figure: two reads that return the same had none
-    /// between them.
+    /// The word where no transit is under way, for a figure: two reads that return the same had
+    /// none between them.
     pub(crate) fn seen_over(&self) -> Option<u64> {
         // Acquire (E6): as in `wait`.
         Some(self.0.load(Ordering::Acquire)).filter(|&word| is_over(word))

@@ -42,9 +42,9 @@ const ITEMS_MIN: usize = 4;
 pub struct ChargedVec<T>(Charged<Vec<T>>);
 
 impl<T> ChargedVec<T> {
-    /// Makes an empty vector, which takes no memory and charges nothing until its first item. It keeps
-    /// the group as a charge of no bytes does. Also for a group that is offline: then its first item
-    /// is refused.
+    /// Makes an empty vector, which takes no memory and charges nothing until its first item. It
+    /// keeps the group as a charge of no bytes does. Also for a group that is offline: then its
+    /// first item is refused.
     pub fn new(group: &Group) -> Self {
         ChargedVec(Charged::new(Vec::new(), group.force_charge(0)))
     }
@@ -124,8 +124,9 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that one; those before it are in the vector,
-    /// and those behind it stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
+    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that
+    /// one; those before it are in the vector, and those behind it stay in an iterator that was
+    /// lent by [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors
     ///
@@ -264,8 +265,8 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Removes the last item and returns it. The capacity stays, and so does the charge, which is for
-    /// the capacity: the call moves no figure and never blocks.
+    /// Removes the last item and returns it. The capacity stays, and so does the charge, which is
+    /// for the capacity: the call moves no figure and never blocks.
     pub fn pop(&mut self) -> Option<T> {
         self.vec().pop()
     }

@@ -243,9 +243,9 @@ impl OfTree {
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
 /// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`,
-/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be
-/// in transit: these call no foreign code and take only locks that rank after the tree's. The caller
-/// of `server`, `release_object` and `stock_moved` holds no lock.
+/// `underflowed` and `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or
+/// be in transit: these call no foreign code and take only locks that rank after the tree's. The
+/// caller of `server`, `release_object` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may
     /// stay.
@@ -289,8 +289,8 @@ pub(crate) trait Policies: Send + Sync {
 
 /// What a look (`look.rs`) has found for the policies to do at a level. They go by it and do not
 /// compare again: each of their steps looks at usage anew before it changes anything, so what is no
-/// longer true costs a step in vain. What becomes true later is for the thread that has changed usage
-/// or limit since.
+/// longer true costs a step in vain. What becomes true later is for the thread that has changed
+/// usage or limit since.
 #[derive(Clone, Copy)]
 pub(crate) struct LookFinding {
     /// The mark of excess above the soft limit is wrong.
