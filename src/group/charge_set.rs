@@ -48,9 +48,13 @@ impl<const N: usize, A: IntoBytes + Copy> Amounts for [(CounterKey, A); N] {
 
     #[inline(always)]
     fn charge_to(&self, group: &Group, verb: Verb) -> Result<[Charge; N], ChargeError> {
-        let amounts = &self.map(|(counter, amount)| (counter, amount.into_bytes().0));
+        let amounts = self.map(|(counter, amount)| (counter, amount.into_bytes().0));
         let mut headers = [group.header; N];
-        group.charge_each(amounts, &mut headers, verb)?;
+        group.charge_each(&amounts, &mut headers, |missed| {
+            // A copy, so that none of the amounts goes through memory unless a charge misses.
+            let copied = amounts;
+            group.charge_rest_slow(&copied, missed, verb)
+        })?;
         // Charges are made of numbers here, and not kept while others are made: then none of them
         // goes through memory.
         Ok(array::from_fn(|at| Charge::new(headers[at], amounts[at].1)))
@@ -72,7 +76,9 @@ impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
             SmallVec::from_elem(group.header, amounts.len());
         // Room for the charges, too, before the first is made: from then on nothing allocates.
         let mut charges = SmallVec::with_capacity(amounts.len());
-        group.charge_each(&amounts, &mut headers, verb)?;
+        group.charge_each(&amounts, &mut headers, |missed| {
+            group.charge_rest_slow(&amounts, missed, verb)
+        })?;
         charges.extend(
             headers
                 .iter()
@@ -253,13 +259,14 @@ impl Group {
         amounts.charge_to(self, Verb::TryCharge)
     }
 
-    /// Makes the charges of a set, and returns their headers in place of those given.
+    /// Makes the charges of a set, and returns their headers in place of those given. `rest` makes
+    /// those from the first that misses on, which it is given the place of.
     #[inline(always)]
     fn charge_each(
         &self,
         amounts: &[(CounterKey, u64)],
         headers: &mut [KeptHeader],
-        verb: Verb,
+        rest: impl FnOnce((usize, Consume)) -> Result<(), ChargeError>,
     ) -> Result<(), ChargeError> {
         // Several keys are looked up where the first is.
         let header_of = (amounts.len() > 1).then(|| self.headers());
@@ -277,7 +284,7 @@ impl Group {
                 None => Consume::Miss,
             };
             if missed != Consume::Hit {
-                self.charge_rest_slow(amounts, (at, missed), verb)?;
+                rest((at, missed))?;
                 for at in 0..at {
                     headers[at] = self.header_made_slow(amounts[at].0);
                 }
