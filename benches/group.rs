@@ -15,7 +15,8 @@
 //! `cargo bench --bench group -- figures[/PART] [--groups N --cycles N --turns N --quick …]` prints
 //! every figure that README gives of groups, with the machine: bytes of an idle group, time from
 //! create to release beside one sibling and beside a million, what is left of ten million lives,
-//! and whether it matters how groups lie in memory. Some minutes.
+//! whether it matters how groups lie in memory, and the longest that a step takes beside snapshots
+//! of a million groups. Some minutes.
 
 #[cfg(not(loom))]
 mod common;

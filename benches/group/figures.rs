@@ -9,6 +9,7 @@ mod align;
 mod cycles;
 mod footprint;
 mod lives;
+mod pauses;
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ const FOOTPRINT: &str = "group/figures/footprint";
 const LIVES: &str = "group/figures/lives";
 const CYCLES: &str = "group/figures/cycles";
 const ALIGN: &str = "group/figures/align";
+const PAUSES: &str = "group/figures/pauses";
+
+const PARTS: [&str; 5] = [FOOTPRINT, LIVES, CYCLES, ALIGN, PAUSES];
 
 /// The arguments of the rows, and of the figures.
 #[derive(Parser)]
@@ -83,7 +87,7 @@ pub(crate) fn is_alone() -> bool {
 /// wrong filters are answered here, too, with the ids of both.
 pub(crate) fn run(options: &Options, rows: Vec<String>) -> bool {
     let choice = &options.rows.choice;
-    let parts = [FOOTPRINT, LIVES, CYCLES, ALIGN].map(str::to_owned);
+    let parts = PARTS.map(str::to_owned);
     let chosen = choice.choose(BENCH.name, rows.iter().cloned().chain(parts).collect());
     if !choice.is_filtered() || rows.iter().any(|id| chosen.wants(id)) {
         return false;
@@ -101,7 +105,7 @@ fn print(options: &Options, chosen: &Chosen) {
     let steps = chosen.ids().len();
     let mut progress = Progress::start(
         BENCH.name,
-        &format!("{steps} of 4 sets of figures"),
+        &format!("{steps} of {} sets of figures", PARTS.len()),
         steps,
         takes(options, chosen),
     );
@@ -111,15 +115,13 @@ fn print(options: &Options, chosen: &Chosen) {
         ..Measured::default()
     };
     let mut goals = Goals::titled("goal", &measured);
-    for part in [FOOTPRINT, LIVES, CYCLES, ALIGN]
-        .into_iter()
-        .filter(|part| wants(part))
-    {
+    for part in PARTS.into_iter().filter(|part| wants(part)) {
         progress.next();
         match part {
             FOOTPRINT => footprint::print(options, &mut goals),
             LIVES => lives::print(options, &mut goals),
             CYCLES => cycles::print(options, &mut goals),
+            PAUSES => pauses::print(options),
             _ => align::print(options),
         }
         progress.step();
@@ -152,4 +154,5 @@ fn takes(options: &Options, chosen: &Chosen) -> Duration {
         + of(LIVES, &|| lives::takes(options))
         + of(CYCLES, &|| timed(&|| cycles::once(&small)))
         + of(ALIGN, &|| align::takes(options))
+        + of(PAUSES, &|| pauses::takes(options))
 }

@@ -25,32 +25,45 @@ pub(crate) const CHARGE_ALONE: &str = "group/charge/alone";
 pub(crate) const CHARGE_BESIDE: &str = "group/charge/snapshots";
 
 /// A thread that takes snapshots, one after the other, until the value is dropped.
-struct Watcher {
+pub(super) struct Watcher {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<u64>>,
 }
 
 impl Watcher {
-    fn start(runtime: &Arc<Runtime>) -> Watcher {
+    pub(super) fn start(runtime: &Arc<Runtime>) -> Watcher {
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = Arc::clone(runtime);
         let stopped = Arc::clone(&stop);
         let watch = move || {
+            let mut taken = 0;
             while !stopped.load(Ordering::Relaxed) {
                 drop(black_box(runtime.snapshot()));
+                taken += 1;
             }
+            taken
         };
         Watcher {
             stop,
             thread: Some(thread::spawn(watch)),
         }
     }
+
+    /// Ends it. Returns how many snapshots it has taken.
+    pub(super) fn stop(mut self) -> u64 {
+        self.end()
+    }
+
+    fn end(&mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().map(JoinHandle::join);
+        thread.and_then(Result::ok).unwrap_or_default()
+    }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map(JoinHandle::join);
+        self.end();
     }
 }
 
@@ -102,7 +115,7 @@ pub(crate) fn rows(rows: &mut Rows) {
     });
 }
 
-fn charged(count: u64) -> (Arc<Runtime>, Arc<Vec<Charge>>) {
+pub(super) fn charged(count: u64) -> (Arc<Runtime>, Arc<Vec<Charge>>) {
     let runtime = runtime();
     let root = runtime.root();
     let charge = |number: u64| {
