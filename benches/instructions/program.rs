@@ -45,10 +45,10 @@ const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 58.0;
 /// the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// A set of charges and its drop: 58 for memory alone, 160 and 334 for two and four counters.
+/// A set of charges and its drop: 61 for memory alone, 155 and 318 for two and four counters.
 const SET_INSTRUCTIONS_MAX: f64 = 63.0;
-const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 178.0;
-const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 371.0;
+const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 170.0;
+const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 350.0;
 
 /// A poll of a future in a group, beside one of the same future without: at most half of a pair
 /// without a guard.
@@ -78,12 +78,12 @@ const WALK_INSTRUCTIONS_MAX: f64 = 472.0;
 /// A charge that the lower of the two refuses, which it has done before: 280.
 const REFUSAL_INSTRUCTIONS_MAX: f64 = 307.0;
 
-/// The account of an object for each of eight processors, more than the object takes without: 564,
+/// The account of an object for each of eight processors, more than the object takes without: 268,
 /// with the charge.
-const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 620.0;
+const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 295.0;
 
-/// The same on two nodes: 930.
-const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 1_023.0;
+/// The same on two nodes: 778.
+const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 856.0;
 
 /// A stale read of a group: 329, loads of all that is published.
 const STALE_READ_INSTRUCTIONS_MAX: f64 = 362.0;

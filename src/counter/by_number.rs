@@ -10,7 +10,6 @@ pub(crate) type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
 /// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times
 /// into these tables, under a lock.
-/// these tables, under a lock.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

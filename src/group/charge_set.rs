@@ -52,8 +52,8 @@ impl<const N: usize, A: IntoBytes + Copy> Amounts for [(CounterKey, A); N] {
         let mut headers = [group.header; N];
         group.charge_each(&amounts, &mut headers, |missed| {
             // A copy, so that none of the amounts goes through memory unless a charge misses.
-            let amounts = amounts;
-            group.charge_rest_slow(&amounts, missed, verb)
+            let copied = amounts;
+            group.charge_rest_slow(&copied, missed, verb)
         })?;
         // Charges are made of numbers here, and not kept while others are made: then none of them
         // goes through memory.
@@ -265,7 +265,7 @@ impl Group {
     fn charge_each(
         &self,
         amounts: &[(CounterKey, u64)],
-        headers: &mut [HeaderRef],
+        headers: &mut [KeptHeader],
         rest: impl FnOnce((usize, Consume)) -> Result<(), ChargeError>,
     ) -> Result<(), ChargeError> {
         // Several keys are looked up where the first is.
