@@ -265,7 +265,7 @@ impl Group {
     fn charge_each(
         &self,
         amounts: &[(CounterKey, u64)],
-        headers: &mut [KeptHeader],
+        headers: &mut [HeaderRef],
         rest: impl FnOnce((usize, Consume)) -> Result<(), ChargeError>,
     ) -> Result<(), ChargeError> {
         // Several keys are looked up where the first is.
