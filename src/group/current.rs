@@ -86,7 +86,7 @@ impl Group {
 
     /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter),
     /// [`run`](Self::run) and [`in_group`](crate::InGroup::in_group). Where the current group went
-    /// offline, it is the nearest group above that is online.
+    /// offline, it is the nearest group above that is online, and the root where none is.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};

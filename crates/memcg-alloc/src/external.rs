@@ -48,6 +48,7 @@ impl ExternalCharge {
     /// keeps no group: it grows as a charge of the thread's current group.
     #[allow(unsafe_code)]
     pub fn resize(&mut self, bytes: usize) {
+        // Mutation: a-charge-of-nothing-has-a-group
         if self.bytes == 0 || bytes == 0 {
             *self = charge_external(bytes);
             return;

@@ -68,6 +68,7 @@ impl<A> GroupAlloc<A> {
         if bytes > 0 {
             self.group.raw().charge(bytes).map_err(|_| AllocError)?;
         }
+        // Mutation: a-block-that-is-not-given-stays-charged
         allocate().inspect_err(|_| self.uncharge(bytes))
     }
 

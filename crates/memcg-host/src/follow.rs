@@ -514,6 +514,7 @@ impl Seen {
             limits.unread.push(fault);
         }
         let mut now = FollowState::new(&limits, share);
+        // Mutation: a-fault-raises-the-max
         let mut may_rise = now.fault.is_none();
         let is_high = limits.binding().is_some() && limits.binding() == limits.high.as_ref();
         self.lower_high = if is_high && now.granted < before.granted {

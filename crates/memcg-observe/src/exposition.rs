@@ -270,6 +270,7 @@ impl Exposition {
         let mut first = 0;
         let mut others = Vec::new();
         for depth in 1..=self.depth {
+            // Mutation: one-of-two-parents-has-places
             let mut level: Vec<(Group, u64)> = rows[first..]
                 .iter()
                 .flat_map(|(group, ..)| group.inspect().top(self.top))
@@ -300,6 +301,7 @@ impl Exposition {
             let shown = level
                 .iter()
                 .fold(0, |sum: u64, &(_, usage)| sum.saturating_add(usage));
+            // Mutation: what-is-shown-is-among-others
             others.push((depth, usage.saturating_sub(shown)));
             first = rows.len();
             rows.extend(

@@ -250,6 +250,7 @@ impl Account {
     ) -> Result<Came<D>, BodyError> {
         let (due, beyond, mut promise) = {
             let mut state = self.state();
+            // Mutation: a-stream-is-charged-with-its-request
             if is_stream && state.has_answered {
                 drop(state);
                 return Ok(self.comes_alone(frame));
@@ -400,6 +401,7 @@ impl Account {
             return;
         }
         let promise = self.state().promise.take();
+        // Mutation: a-body-that-has-ended-promises-on
         drop(promise);
     }
 
@@ -428,6 +430,7 @@ impl Account {
             (has, state.split(surplus))
         };
         if let Some(given_back) = given_back {
+            // Mutation: an-answer-keeps-what-its-request-brought
             drop(given_back);
             self.look();
         }

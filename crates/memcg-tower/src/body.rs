@@ -133,6 +133,7 @@ fn cut_off<B>(
     mut inner: Pin<&mut Option<B>>,
     refused: ChargeError,
 ) -> BodyError {
+    // Mutation: a-body-that-is-cut-off-keeps-its-bytes
     if let Some(sends) = sends.take() {
         let settings = sends.hold.settings();
         settings.refuses(RefusalKind::CutOff, &refused);

@@ -332,6 +332,7 @@ impl Promise {
     pub(crate) fn is_charged(&mut self, bytes: u64) {
         let bytes = self.bytes.min(bytes);
         self.bytes -= bytes;
+        // Mutation: what-is-charged-stays-promised
         self.ledger.state().promised -= u128::from(bytes);
     }
 

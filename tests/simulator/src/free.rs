@@ -387,6 +387,9 @@ impl World {
             | What::Time(_)
             | What::End
             | What::DropRuntime => {}
+            // They live on threads that take turns.
+            #[cfg(feature = "adapters")]
+            What::With(_) => {}
         }
     }
 

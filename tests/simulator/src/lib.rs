@@ -9,6 +9,8 @@
 //! * `script`: the operations, and how a seed makes them; `twin`: the model;
 //! * `life`: both side by side; `threads`: threads that take turns; `denied`: allocations that fail;
 //! * `free`: the same script on threads that run at once;
+//! * `script::adapters`, `life::adapters`: operations on what adapters hold, with the feature
+//!   `adapters`;
 //! * `shrink`: the fewest operations that fail.
 
 mod denied;
@@ -20,6 +22,7 @@ mod threads;
 mod twin;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use script::{Op, Setup};
@@ -83,20 +86,31 @@ pub fn run_at_once(setup: &Setup, ops: &[Op]) -> Result<(), Failure> {
 fn alone(life: impl FnOnce()) -> Result<(), String> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     pass_over_panics();
-    catch_unwind(AssertUnwindSafe(life)).map_err(|panic| {
+    IS_LIVED.store(true, Ordering::SeqCst);
+    let lived = catch_unwind(AssertUnwindSafe(life));
+    IS_LIVED.store(false, Ordering::SeqCst);
+    lived.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
         text.unwrap_or_else(|| String::from("a panic without a text"))
     })
 }
 
+/// A run is under way.
+static IS_LIVED: AtomicBool = AtomicBool::new(false);
+
 /// Panics are what a run is looked at for: those of callbacks are made on purpose, and that of the
-/// run is in its result.
+/// run is in its result. Other ones, as that of a test that says which seed has failed, are told.
 fn pass_over_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if std::env::var_os("MEMCG_SIMULATOR_PANICS").is_none() {
-            std::panic::set_hook(Box::new(|_| {}));
+            let tell = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if !IS_LIVED.load(Ordering::SeqCst) {
+                    tell(panic);
+                }
+            }));
         }
     });
 }

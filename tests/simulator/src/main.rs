@@ -16,7 +16,8 @@ mod program {
     use std::time::{Duration, Instant};
 
     use clap::Parser;
-    use memcg_simulator::{as_test, run, run_at_once, script, shrink, tell};
+    use memcg_simulator::script::{self, Op, Setup};
+    use memcg_simulator::{as_test, run, run_at_once, shrink, tell};
 
     /// Seeded lives beside a naive twin.
     #[derive(Parser)]
@@ -41,18 +42,32 @@ mod program {
         /// The threads run at once, and take no turns.
         #[arg(long)]
         at_once: bool,
+        /// Adapters are in the script.
+        #[cfg(feature = "adapters")]
+        #[arg(long, conflicts_with = "at_once")]
+        adapters: bool,
+    }
+
+    impl Arguments {
+        fn draw(&self, seed: u64) -> (Setup, Vec<Op>) {
+            #[cfg(feature = "adapters")]
+            if self.adapters {
+                return script::draw_with_adapters(seed);
+            }
+            script::draw(seed)
+        }
     }
 
     pub(crate) fn main() -> ExitCode {
         let arguments = Arguments::parse();
         match arguments.seed {
-            Some(seed) => story(seed),
+            Some(seed) => story(&arguments, seed),
             None => many(&arguments),
         }
     }
 
-    fn story(seed: u64) -> ExitCode {
-        let (setup, ops) = script::draw(seed);
+    fn story(arguments: &Arguments, seed: u64) -> ExitCode {
+        let (setup, ops) = arguments.draw(seed);
         println!("{setup:?}");
         let result = tell(&setup, &ops, &mut |number, op, line| {
             println!("{number:4} {op:?}: {line}");
@@ -77,7 +92,7 @@ mod program {
                 break;
             }
             runs += 1;
-            let (setup, ops) = script::draw(seed);
+            let (setup, ops) = arguments.draw(seed);
             let result = if arguments.at_once {
                 run_at_once(&setup, &ops)
             } else {
@@ -96,7 +111,7 @@ mod program {
                 continue;
             }
             if !arguments.all {
-                return story(seed);
+                return story(arguments, seed);
             }
         }
         println!("{runs} runs in {:.1?}, {failed} failed", began.elapsed());

@@ -4,8 +4,14 @@
 //! So every subset of a script is a script, and a failing one shrinks by leaving operations out.
 //! What the operations print with `{:?}` is the code that makes them.
 
+#[cfg(feature = "adapters")]
+mod adapters;
+
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
+
+#[cfg(feature = "adapters")]
+pub use adapters::Adapter;
 
 /// The runtime of a run, and what the operations may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub struct Setup {
     pub stat_batch: Option<u64>,
     /// The longest delay above high, in milliseconds.
     pub delay: u64,
+    /// Pages lie where the run says, and groups are as large as adapters need it.
+    pub adapters: bool,
 }
 
 impl Default for Setup {
@@ -54,6 +62,7 @@ impl Default for Setup {
             incidents: 0,
             stat_batch: None,
             delay: 0,
+            adapters: false,
         }
     }
 }
@@ -308,6 +317,10 @@ pub enum What {
     End,
     /// The last handle of the runtime is dropped.
     DropRuntime,
+
+    /// Something is done with an adapter.
+    #[cfg(feature = "adapters")]
+    With(Adapter),
 }
 
 /// Parts of the library that a run has operations of: a swarm.
@@ -442,6 +455,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         } else {
             pick(rng, &[0, 0, 50, 2_000])
         },
+        adapters: false,
     }
 }
 
@@ -464,11 +478,51 @@ const FOCUSES: [Option<(u8, u8)>; 12] = [
 /// Draws the script of a run.
 pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    script(rng, |setup| setup, |_| None)
+}
+
+/// Draws the script of a run with adapters. Every second operation or so is one of theirs.
+#[cfg(feature = "adapters")]
+pub fn draw_with_adapters(seed: u64) -> (Setup, Vec<Op>) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let swarm = adapters::AdapterSwarm::draw(rng);
+    let max = pick(rng, &[u64::MAX, 60_000, 200_000, 1 << 20, 1 << 40]);
+    let nodes = pick(rng, &[1, 2, 2, 4]);
+    let (setup, mut ops) = script(
+        rng,
+        |setup| Setup {
+            adapters: true,
+            max,
+            nodes,
+            // What waits for its delay is another state of each wait.
+            delay: 0,
+            ..setup
+        },
+        |rng| {
+            // What the swarm has switched off is drawn anew, so that the others come as often.
+            let drawn = (0..8).find_map(|_| adapters::draw(rng, swarm));
+            drawn.map(What::With)
+        },
+    );
+    // Pages and bodies are larger than what the core is charged for.
+    for Op(_, what) in &mut ops {
+        if let What::Create(_, _, Some(max)) = what {
+            *max *= 40;
+        }
+    }
+    (setup, ops)
+}
+
+fn script(
+    rng: &mut Xoshiro256PlusPlus,
+    change: impl FnOnce(Setup) -> Setup,
+    mut of_adapters: impl FnMut(&mut Xoshiro256PlusPlus) -> Option<What>,
+) -> (Setup, Vec<Op>) {
     let mut swarm = Swarm::draw(rng);
     // Some runs do one thing most of the time, so that two of a kind meet.
     let focus = pick(rng, &FOCUSES);
     swarm.prefer(focus);
-    let setup = setup(rng, swarm);
+    let setup = change(setup(rng, swarm));
     let length = rng.random_range(20..220);
     let mut ops: Vec<Op> = Vec::with_capacity(length);
     // A tree to begin with: two levels of tenants, with maxes or without.
@@ -477,6 +531,14 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
         ops.push(Op(0, create(rng, parent)));
     }
     while ops.len() < length {
+        if let Some(what) = of_adapters(rng) {
+            let thread = rng.random_range(0..setup.threads);
+            #[cfg(feature = "adapters")]
+            let more = adapters::follow(rng, &what);
+            ops.push(Op(thread, what));
+            #[cfg(feature = "adapters")]
+            ops.extend(more.into_iter().map(|what| Op(thread, what)));
+        }
         let row = match focus {
             Some((from, to)) if rng.random_bool(0.4) => rng.random_range(from..to),
             _ => rng.random_range(0..100),

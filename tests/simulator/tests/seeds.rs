@@ -19,6 +19,21 @@ fn runs_agree_with_the_twin() {
     }
 }
 
+/// The step of the adapters runs it: `cargo test` compiles none of them.
+#[cfg(feature = "adapters")]
+#[test]
+fn runs_with_adapters_agree_with_the_twin() {
+    for seed in FROM..FROM + SEEDS {
+        let (setup, ops) = script::draw_with_adapters(seed);
+        if let Err(failure) = run(&setup, &ops) {
+            panic!(
+                "`cargo run -p memcg-simulator --features adapters -- --adapters {seed}` tells it: \
+                 {failure}"
+            );
+        }
+    }
+}
+
 /// For some seconds; the program runs longer.
 #[test]
 fn threads_that_run_at_once_come_to_rest() {

@@ -79,6 +79,7 @@ impl Arena {
             }
             self.shift(from, place, into);
             done.moved += 1;
+            // Mutation: an-account-stays-where-its-string-was
             if nodes[0] != nodes[1]
                 && let Some(owner) = self.set_aside(entry)
             {

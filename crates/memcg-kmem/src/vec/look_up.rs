@@ -57,6 +57,7 @@ impl<T> KmemVec<T> {
         for (node, bytes) in found.nodes() {
             kmem.migrated(None, Some(node), Bytes(bytes));
         }
+        // Mutation: a-look-up-forgets-what-it-missed
         self.missed |= found.unplaced() > 0;
         self.looked = bytes.end;
     }

@@ -321,6 +321,7 @@ impl<T> KmemVec<T> {
     /// ```
     #[allow(unsafe_code)]
     pub fn pop(&mut self) -> Option<T> {
+        // Mutation: a-pop-forgets-what-was-touched
         self.touched = self.touched.max(self.len);
         self.len = self.len.checked_sub(1)?;
         // SAFETY: the element is written, and from here on the caller's alone.
@@ -393,6 +394,7 @@ impl<T> KmemVec<T> {
         } else if was_placed && !self.is_on_one_node() {
             // The account does not tell apart the pages that are gone, so the vector looks up the
             // rest anew.
+            // Mutation: a-shrunk-vector-keeps-its-nodes
             self.relocate();
         }
         if let Some(kmem) = &mut self.kmem {

@@ -87,6 +87,7 @@ impl<T> Droppable<T> {
                 list.oldest_first.append(&mut node);
                 list.bytes += bytes;
                 // Rule 2: a turn that was left behind is in the queue already.
+                // Mutation: a-turn-is-sent-for-the-first-alone
                 let lacks_turn = list.turns < list.oldest_first.len();
                 list.turns += usize::from(lacks_turn);
                 return Ok(lacks_turn);

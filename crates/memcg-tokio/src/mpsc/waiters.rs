@@ -277,6 +277,7 @@ impl Waiters {
             state.is_closed = true;
             state.take_place()
         });
+        // Mutation: a-closed-channel-leaves-its-senders
         self.end_all(|| Fate::Closed);
         if let Some((charge, bytes)) = place {
             drop(Out::new(self, charge, bytes));

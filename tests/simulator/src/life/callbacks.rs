@@ -307,6 +307,9 @@ impl Life {
     pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
         loop {
             let has_ended = self.poll_threads();
+            // What an adapter has waited for it has by now.
+            #[cfg(feature = "adapters")]
+            let has_ended = self.poll_adapters() || has_ended;
             let entries = std::mem::take(&mut *lock(&self.shared.log));
             if entries.is_empty() && !has_ended {
                 break;

@@ -90,7 +90,9 @@ impl Life {
         };
         let beside_credit = match verb {
             Verb::Now | Verb::Start | Verb::IfRoom => {
-                self.twin.levels(group).any(is_in_way) || !self.tasks.is_empty()
+                self.twin.levels(group).any(is_in_way)
+                    || !self.tasks.is_empty()
+                    || self.adapters_wait()
             }
             _ => false,
         };
@@ -128,6 +130,7 @@ impl Life {
         // At the beginning, and after each thing that callbacks did.
         let mut allowed = vec![self.twin.admits(group, counter, bytes, top)];
         let in_line: Vec<usize> = self.tasks.iter().map(|task| task.group).collect();
+        let adapters_waited = self.adapters_wait();
         self.settle_accounts_with(|life| {
             let now = life.twin.admits(group, counter, bytes, top);
             if allowed.last() != Some(&now) {
@@ -183,6 +186,7 @@ impl Life {
         let mut in_line = in_line.into_iter();
         let waits = in_line.any(|waits| self.twin.is_within(waits, level));
         if refusal.is_behind() {
+            let waits = waits || adapters_waited;
             assert!(waits, "{error}, and no charge is in line");
             return None;
         }

@@ -72,6 +72,8 @@ impl Life {
     pub(super) fn glance(&mut self) {
         self.hold(Life::line_holds);
         self.hold(Life::glance_holds);
+        #[cfg(feature = "adapters")]
+        self.hold(Life::adapters_glance);
     }
 
     fn glance_holds(&self) -> Holds {
@@ -128,6 +130,8 @@ impl Life {
         self.hold(Life::items_hold);
         self.hold(Life::events_hold);
         self.hold(Life::listeners_hold);
+        #[cfg(feature = "adapters")]
+        self.hold(Life::adapters_hold);
         self.probe();
     }
 
@@ -311,7 +315,7 @@ impl Life {
 
     /// Each group takes what fits, and no mark of what is over stands in the way.
     fn probe(&mut self) {
-        if self.waiting().next().is_some() {
+        if self.waiting().next().is_some() || self.adapters_wait() {
             return;
         }
         if self.cancelled {

@@ -7,8 +7,11 @@
 //! * here: the state, the operations on the tree and its limits, and the end;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step.
+//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
+//! * `adapters`: allocators, channels, requests, containers, the host's files, the page of metrics.
 
+#[cfg(feature = "adapters")]
+mod adapters;
 mod callbacks;
 mod charges;
 pub(crate) mod figures;
@@ -75,6 +78,8 @@ pub(crate) struct Life {
     cancelled: bool,
     /// A central stock has credit, or had.
     central: bool,
+    #[cfg(feature = "adapters")]
+    adapters: adapters::Adapters,
     /// The present step, for the message of a failure.
     at: String,
 }
@@ -91,6 +96,10 @@ impl Life {
         drop(before.build().expect("a configuration that holds"));
         let pools = pools_of(&configure(setup).0.build().expect("as before"));
         let (builder, further, items) = configure(setup);
+        #[cfg(feature = "adapters")]
+        let adapters = adapters::Adapters::new();
+        #[cfg(feature = "adapters")]
+        let builder = adapters.configure(setup, builder);
         let runtime = builder.build().expect("as before");
         let root = runtime.root();
         Life {
@@ -115,6 +124,8 @@ impl Life {
             keeps: false,
             cancelled: false,
             central: false,
+            #[cfg(feature = "adapters")]
+            adapters,
             at: String::from("start"),
         }
     }
@@ -339,7 +350,10 @@ impl Life {
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_value(op),
             What::Time(milliseconds) => {
-                clock::advance(Duration::from_millis(milliseconds.into()));
+                let time = Duration::from_millis(milliseconds.into());
+                clock::advance(time);
+                #[cfg(feature = "adapters")]
+                self.adapters.advance(time);
                 self.settle_accounts();
             }
             What::Begin(..)
@@ -357,7 +371,15 @@ impl Life {
             | What::Unlisten(..)
             | What::Hook(..)
             | What::Unhook(..) => self.step_callback(op),
+            #[cfg(feature = "adapters")]
+            What::With(ref adapter) => self.step_adapter(op, adapter),
         }
+    }
+
+    /// Something of an adapter waits for bytes.
+    #[cfg(not(feature = "adapters"))]
+    fn adapters_wait(&self) -> bool {
+        false
     }
 
     // === The tree ===
@@ -373,6 +395,8 @@ impl Life {
             // Credit that waits for its barrier keeps a group that the twin has lost.
             runtime.settle();
         }
+        // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
+        self.keeps |= limits.high.is_some();
         let name = format!("g{name}");
         let expected = self.twin.create(parent, &name, limits);
         let made = self.on(op, parent, move |parent| match given {
@@ -569,6 +593,8 @@ impl Life {
         self.at = String::from("the end");
         self.look();
         let op = |thread: usize| Op(thread as u8, What::Look);
+        #[cfg(feature = "adapters")]
+        self.end_adapters();
         self.end_threads();
         for task in std::mem::take(&mut self.tasks) {
             self.end_task(&op(0), task);
@@ -616,8 +642,6 @@ impl Life {
         let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
-        // The last step of a group may be another thread's, a moment later.
-        self.keeps = true;
         self.hold(Life::runtime_is_empty);
         self.make_most_groups();
         if let Some(root) = root {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, OnFull};
+use memcg::{Bytes, Charge, ChargeError, OnFull};
 
 use super::Life;
 use super::callbacks::Bell;
@@ -36,13 +36,18 @@ pub(super) struct Task {
     pub(super) bytes: u64,
     /// None: it waits.
     pub(super) end: Option<End>,
+    /// It gives up by itself, so its waker does not say that it has its bytes.
+    is_timed: bool,
     call: Call,
 }
+
+/// The future of a charge: that of the core, or of an adapter.
+pub(super) type Charging = Pin<Box<dyn Future<Output = Result<Charge, ChargeError>> + Send>>;
 
 /// The call that waits.
 enum Call {
     /// A task.
-    Future(ChargeFuture, Waker),
+    Future(Charging, Waker),
     /// A thread, for so long at most.
     Thread {
         actor: usize,
@@ -120,11 +125,10 @@ impl Life {
         match &mut task.call {
             Call::Future(future, waker) => {
                 // The future goes to the thread and back.
-                let away = self.handle(0).charge_async(0);
-                let mut of_task = std::mem::replace(future, away);
+                let mut of_task = std::mem::replace(future, Box::pin(std::future::pending()));
                 let waker = waker.clone();
                 let (of_task, polled) = self.actor(op).run(move || {
-                    let polled = Pin::new(&mut of_task).poll(&mut Context::from_waker(&waker));
+                    let polled = of_task.as_mut().poll(&mut Context::from_waker(&waker));
                     (of_task, polled)
                 });
                 *future = of_task;
@@ -162,6 +166,7 @@ impl Life {
             group,
             bytes,
             end: None,
+            is_timed: true,
             call: Call::Thread {
                 actor: at.expect("one of them"),
                 begun,
@@ -192,23 +197,40 @@ impl Life {
             return;
         };
         let bytes = self.bytes(group, 0, size);
-        let key = self.twin.key();
-        let is_timed = act.is_none();
-        let bell = Bell::new(
-            key,
-            act.unwrap_or(Act::Nothing),
-            self.handle(group),
-            &self.shared,
-        );
         let mut future = self.handle(group).charge_async(Bytes(bytes));
-        if is_timed {
+        if act.is_none() {
             future = future.timeout(Duration::ZERO);
         }
+        let time = act.is_none().then_some(Duration::ZERO);
+        let act = act.unwrap_or(Act::Nothing);
+        self.begin_charging(op, group, bytes, act, time, Box::pin(future));
+    }
+
+    /// More tasks may begin.
+    #[cfg(feature = "adapters")]
+    pub(super) fn has_room_for_tasks(&self) -> bool {
+        self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty()
+    }
+
+    /// A charge that may wait begins, for so long at most.
+    pub(super) fn begin_charging(
+        &mut self,
+        op: &Op,
+        group: usize,
+        bytes: u64,
+        act: Act,
+        time: Option<Duration>,
+        future: Charging,
+    ) {
+        let key = self.twin.key();
+        let is_timed = time.is_some();
+        let bell = Bell::new(key, act, self.handle(group), &self.shared);
         let mut task = Task {
             key,
             group,
             bytes,
             end: None,
+            is_timed,
             call: Call::Future(future, Waker::from(Arc::clone(&bell))),
         };
         self.keeps = true;
@@ -228,12 +250,12 @@ impl Life {
                 }
             }
             Poll::Pending => {
-                assert!(!is_timed, "it has no time to wait");
+                assert!(time != Some(Duration::ZERO), "it has no time to wait");
                 let before = self.twin.admits(group, 0, bytes, None);
                 // A task in line may be served before the call returns.
                 self.tasks.push(task);
                 self.settle_accounts();
-                let others = self.waiting().any(|other| other.key != key);
+                let others = self.waiting().any(|other| other.key != key) || self.adapters_wait();
                 let waits = self.waiting().any(|waiting| waiting.key == key);
                 assert!(
                     !waits || others || before.is_err() || !self.shared.is_quiet(),
@@ -325,12 +347,21 @@ impl Life {
             return;
         };
         let Task {
-            group, bytes, end, ..
+            group,
+            bytes,
+            end,
+            is_timed,
+            ..
         } = self.tasks[at];
         if end.is_some() {
+            // By its time and by its bytes, in one step.
+            if is_timed {
+                return;
+            }
             panic!("{bytes} bytes are woken for the second time");
         }
-        let end = if self.cancelled || !self.hooks.is_empty() || !self.caches.is_empty() {
+        let end = if is_timed || self.cancelled || !self.hooks.is_empty() || !self.caches.is_empty()
+        {
             End::Unknown
         } else if !self.twin.groups[group].online {
             End::Offline
@@ -355,7 +386,7 @@ impl Life {
     /// No waiter is forgotten: of charges that wait for each other at least one does not fit. A
     /// thread of the runtime that asks reclaimers for them may have bytes in flight for a moment.
     pub(super) fn line_holds(&self) -> Holds {
-        if !self.shared.is_quiet() || self.cancelled {
+        if !self.shared.is_quiet() || self.cancelled || self.adapters_wait() {
             return Ok(());
         }
         let mut waiting = self.waiting();

@@ -1,0 +1,535 @@
+//! Objects of the global allocator, blocks of an allocator of one group, and memory that no allocator
+//! sees. The allocator below them refuses where the script says so.
+
+// An allocator is unsafe to write, and to call.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator};
+use memcg::allocator::settle;
+use memcg_alloc::{
+    EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
+    charge_external, unowned_bytes,
+};
+
+use super::super::Life;
+use super::super::figures::{Holds, ensure_eq};
+use crate::script::{Adapter, Op};
+use crate::twin::Key;
+
+const OBJECTS_MAX: usize = 24;
+
+thread_local! {
+    static REFUSES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The system's allocator, which refuses where it is told to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inner;
+
+/// Runs `work`, in which [`Inner`] refuses or not.
+fn while_refusing<R>(refuses: bool, work: impl FnOnce() -> R) -> R {
+    REFUSES.set(refuses);
+    let result = work();
+    REFUSES.set(false);
+    result
+}
+
+// SAFETY: the system's allocator, or null.
+unsafe impl GlobalAlloc for Inner {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if REFUSES.get() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if REFUSES.get() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+// SAFETY: the blocks are the system's, and a copy is the same allocator.
+unsafe impl Allocator for Inner {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: no block of no bytes is asked for.
+        let block = unsafe { self.alloc(layout) };
+        let block = NonNull::new(block).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(block, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { self.dealloc(block.as_ptr(), layout) }
+    }
+}
+
+/// The global allocators, by their thresholds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Every,
+    Large,
+    Process,
+}
+
+static EVERY: MemcgAlloc<Inner> = MemcgAlloc::new(Inner);
+static LARGE: MemcgAlloc<Inner, LARGE_OBJECTS> = MemcgAlloc::with_threshold(Inner);
+static PROCESS: MemcgAlloc<Inner, PROCESS_ONLY> = MemcgAlloc::with_threshold(Inner);
+
+impl Of {
+    fn allocator(self) -> &'static dyn GlobalAlloc {
+        match self {
+            Of::Every => &EVERY,
+            Of::Large => &LARGE,
+            Of::Process => &PROCESS,
+        }
+    }
+
+    fn owns(self, size: usize) -> bool {
+        let from = match self {
+            Of::Every => EVERY_OBJECT,
+            Of::Large => LARGE_OBJECTS,
+            Of::Process => PROCESS_ONLY,
+        };
+        from != PROCESS_ONLY && size >= from
+    }
+}
+
+/// Memory that a thread gives to another.
+#[derive(Clone, Copy)]
+struct Place(NonNull<u8>);
+
+// SAFETY: its owner alone uses it.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// Writes to each byte, and so over what an allocator would have left within.
+    fn fill(self, from: usize, size: usize) {
+        for at in from..size {
+            // SAFETY: the memory has so many bytes, says the caller.
+            unsafe { self.0.as_ptr().add(at).write(at as u8) };
+        }
+    }
+
+    fn check(self, size: usize) {
+        for at in 0..size {
+            // SAFETY: as above, and they are written.
+            let found = unsafe { self.0.as_ptr().add(at).read() };
+            assert_eq!(found, at as u8, "byte {at} of {size}");
+        }
+    }
+}
+
+/// An object of a global allocator.
+struct Object {
+    of: Of,
+    layout: Layout,
+    place: Place,
+    /// `None`: no group owns it.
+    key: Option<Key>,
+}
+
+/// A block of an allocator of one group.
+struct Block {
+    key: Key,
+    group: usize,
+    allocator: GroupAlloc<Inner>,
+    layout: Layout,
+    place: Place,
+}
+
+/// A charge of memory that no allocator sees.
+struct External {
+    /// `None`: no group has it.
+    key: Option<Key>,
+    charge: ExternalCharge,
+}
+
+pub(super) struct Allocators {
+    objects: Vec<Object>,
+    blocks: Vec<Block>,
+    externals: Vec<External>,
+    /// Bytes that no group owns, before and of the life.
+    unowned_before: u64,
+    unowned: u64,
+}
+
+impl Allocators {
+    pub(super) fn new() -> Self {
+        Allocators {
+            objects: Vec::new(),
+            blocks: Vec::new(),
+            externals: Vec::new(),
+            unowned_before: unowned_bytes(),
+            unowned: 0,
+        }
+    }
+}
+
+fn layout(bytes: u32, align: u8) -> Layout {
+    Layout::from_size_align(bytes.max(1) as usize, 1 << (align % 7)).expect("small")
+}
+
+fn pick<T>(of: &[T], number: u8) -> Option<usize> {
+    (!of.is_empty()).then(|| usize::from(number) % of.len())
+}
+
+impl Life {
+    pub(super) fn step_allocators(&mut self, op: &Op, adapter: &Adapter) {
+        match *adapter {
+            Adapter::Allocate(group, form, bytes, refuses) => {
+                self.allocate(op, group, form, bytes, refuses);
+            }
+            Adapter::Reallocate(number, group, bytes, refuses) => {
+                self.reallocate(op, number, group, bytes, refuses);
+            }
+            Adapter::Free(number) => {
+                if let Some(at) = pick(&self.adapters.allocators.objects, number) {
+                    self.free(op, at);
+                }
+            }
+            Adapter::Block(group, bytes, refuses) => self.block(op, group, bytes, refuses),
+            Adapter::ResizeBlock(number, bytes, refuses) => {
+                self.resize_block(op, number, bytes, refuses);
+            }
+            Adapter::FreeBlock(number) => {
+                if let Some(at) = pick(&self.adapters.allocators.blocks, number) {
+                    self.free_block(op, at);
+                }
+            }
+            Adapter::External(group, bytes) => {
+                let room = self.adapters.allocators.externals.len() < OBJECTS_MAX;
+                if let Some(group) = self.group(group).filter(|_| room) {
+                    let bytes = bytes as usize;
+                    let charge =
+                        self.on(op, group, move |group| group.run(|| charge_external(bytes)));
+                    let key = self.own_external(group, bytes);
+                    self.adapters
+                        .allocators
+                        .externals
+                        .push(External { key, charge });
+                }
+            }
+            Adapter::ResizeExternal(number, group, bytes) => {
+                self.resize_external(op, number, group, bytes as usize);
+            }
+            Adapter::DropExternal(number) => {
+                if let Some(at) = pick(&self.adapters.allocators.externals, number) {
+                    let External { key, charge } =
+                        self.adapters.allocators.externals.swap_remove(at);
+                    self.disown(key, charge.bytes());
+                    self.actor(op).run(move || drop(charge));
+                }
+            }
+            _ => unreachable!("an operation on allocators"),
+        }
+        // What an allocator has left to a call outside of it.
+        self.actor(op).run(settle);
+        self.settle_accounts();
+    }
+
+    fn allocate(&mut self, op: &Op, group: u8, form: u8, bytes: u32, refuses: bool) {
+        let room = self.adapters.allocators.objects.len() < OBJECTS_MAX;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let of = [Of::Every, Of::Large, Of::Process][usize::from(form % 3)];
+        let zeroed = form / 3 % 2 == 1;
+        let layout = layout(bytes, form / 2);
+        let place = self.on(op, group, move |group| {
+            let allocator = of.allocator();
+            let allocate = || unsafe {
+                // SAFETY: the layout has a size.
+                if zeroed {
+                    allocator.alloc_zeroed(layout)
+                } else {
+                    allocator.alloc(layout)
+                }
+            };
+            let memory = while_refusing(refuses, || group.run(allocate));
+            let place = NonNull::new(memory).map(Place);
+            if let Some(place) = place {
+                if zeroed {
+                    // SAFETY: the allocator has written so many bytes.
+                    let bytes = unsafe { std::slice::from_raw_parts(memory, layout.size()) };
+                    assert!(bytes.iter().all(|&byte| byte == 0), "zeroed");
+                }
+                place.fill(0, layout.size());
+            }
+            place
+        });
+        assert_eq!(place.is_none(), refuses, "as the allocator below");
+        let Some(place) = place else { return };
+        let key = self.own(of, group, layout.size());
+        self.adapters.allocators.objects.push(Object {
+            of,
+            layout,
+            place,
+            key,
+        });
+    }
+
+    fn reallocate(&mut self, op: &Op, number: u8, group: u8, bytes: u32, refuses: bool) {
+        let Some(at) = pick(&self.adapters.allocators.objects, number) else {
+            return;
+        };
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let Object {
+            of,
+            layout,
+            place,
+            key,
+        } = self.adapters.allocators.objects.swap_remove(at);
+        let size = bytes.max(1) as usize;
+        let moved = self.on(op, group, move |group| {
+            let place = place;
+            // SAFETY: the memory is of that allocator and layout, and the new size is no nothing.
+            let reallocate = || unsafe { of.allocator().realloc(place.0.as_ptr(), layout, size) };
+            let memory = while_refusing(refuses, || group.run(reallocate));
+            NonNull::new(memory).map(Place)
+        });
+        assert_eq!(moved.is_none(), refuses, "as the allocator below");
+        let Some(moved) = moved else {
+            // As before.
+            place.check(layout.size());
+            self.adapters.allocators.objects.push(Object {
+                of,
+                layout,
+                place,
+                key,
+            });
+            return;
+        };
+        moved.check(layout.size().min(size));
+        moved.fill(0, size);
+        let key = match key {
+            // It keeps its owner, also where that is none.
+            Some(key) if of.owns(size) => {
+                self.twin.set(key, size as u64);
+                Some(key)
+            }
+            None if of.owns(layout.size()) && of.owns(size) => {
+                self.adapters.allocators.unowned -= layout.size() as u64;
+                self.adapters.allocators.unowned += size as u64;
+                None
+            }
+            key => {
+                self.disown(key, layout.size());
+                self.own(of, group, size)
+            }
+        };
+        let layout = Layout::from_size_align(size, layout.align()).expect("small");
+        self.adapters.allocators.objects.push(Object {
+            of,
+            layout,
+            place: moved,
+            key,
+        });
+    }
+
+    fn free(&mut self, op: &Op, at: usize) {
+        let Object {
+            of,
+            layout,
+            place,
+            key,
+        } = self.adapters.allocators.objects.swap_remove(at);
+        self.disown(key, layout.size());
+        self.actor(op).run(move || {
+            place.check(layout.size());
+            let place = place;
+            // SAFETY: the memory is of that allocator and layout, and nobody else has it.
+            unsafe { of.allocator().dealloc(place.0.as_ptr(), layout) };
+        });
+    }
+
+    fn block(&mut self, op: &Op, group: u8, bytes: u32, refuses: bool) {
+        let room = self.adapters.allocators.blocks.len() < OBJECTS_MAX;
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let layout = layout(bytes, bytes as u8);
+        let size = layout.size() as u64;
+        let (allocator, place) = self.on(op, group, move |group| {
+            let allocator = GroupAlloc::over(group, Inner);
+            let block = while_refusing(refuses, || allocator.allocate(layout));
+            (allocator, block.ok().map(|block| Place(block.cast())))
+        });
+        // What the allocator below refuses has been charged for a moment.
+        match place {
+            Some(place) => {
+                assert!(!refuses, "as the allocator below");
+                self.agree_on_refusal(group, size, true);
+                place.fill(0, layout.size());
+                let key = self.twin.hold(group, 0, size);
+                self.adapters.allocators.blocks.push(Block {
+                    key,
+                    group,
+                    allocator,
+                    layout,
+                    place,
+                });
+            }
+            None if refuses => self.settle_accounts(),
+            None => self.agree_on_refusal(group, size, false),
+        }
+    }
+
+    fn resize_block(&mut self, op: &Op, number: u8, bytes: u32, refuses: bool) {
+        let Some(at) = pick(&self.adapters.allocators.blocks, number) else {
+            return;
+        };
+        let mut block = self.adapters.allocators.blocks.swap_remove(at);
+        let (old, place) = (block.layout, block.place);
+        let new = Layout::from_size_align(bytes.max(1) as usize, old.align()).expect("small");
+        let allocator = block.allocator.clone();
+        let moved = self.actor(op).run(move || {
+            let place = place;
+            // SAFETY: the block is of that allocator and layout; the new one is larger, or smaller.
+            let resize = || unsafe {
+                if new.size() >= old.size() {
+                    allocator.grow(place.0, old, new)
+                } else {
+                    allocator.shrink(place.0, old, new)
+                }
+            };
+            let moved = while_refusing(refuses, resize);
+            moved.ok().map(|block| Place(block.cast()))
+        });
+        let more = (new.size() as u64).saturating_sub(old.size() as u64);
+        match moved {
+            Some(moved) => {
+                assert!(!refuses, "as the allocator below");
+                if more > 0 {
+                    self.agree_on_refusal(block.group, more, true);
+                }
+                moved.check(old.size().min(new.size()));
+                moved.fill(0, new.size());
+                self.twin.set(block.key, new.size() as u64);
+                block.layout = new;
+                block.place = moved;
+            }
+            // As before.
+            None => {
+                place.check(old.size());
+                if refuses {
+                    self.settle_accounts();
+                } else {
+                    self.agree_on_refusal(block.group, more, false);
+                }
+            }
+        }
+        self.adapters.allocators.blocks.push(block);
+    }
+
+    fn free_block(&mut self, op: &Op, at: usize) {
+        let block = self.adapters.allocators.blocks.swap_remove(at);
+        self.twin.release(block.key);
+        self.actor(op).run(move || {
+            let block = block;
+            block.place.check(block.layout.size());
+            // SAFETY: the block is of that allocator and layout, and nobody else has it.
+            unsafe { block.allocator.deallocate(block.place.0, block.layout) };
+        });
+    }
+
+    fn resize_external(&mut self, op: &Op, number: u8, group: u8, bytes: usize) {
+        let Some(at) = pick(&self.adapters.allocators.externals, number) else {
+            return;
+        };
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let External { key, mut charge } = self.adapters.allocators.externals.swap_remove(at);
+        let before = charge.bytes();
+        let charge = self.on(op, group, move |group| {
+            group.run(|| charge.resize(bytes));
+            charge
+        });
+        assert_eq!(charge.bytes(), bytes, "of memory that no allocator sees");
+        let key = match key {
+            Some(key) if bytes > 0 => {
+                self.twin.set(key, bytes as u64);
+                Some(key)
+            }
+            // That of no bytes has no group, and is the present one's from here on.
+            key if before == 0 || bytes == 0 => {
+                self.disown(key, before);
+                self.own_external(group, bytes)
+            }
+            _ => {
+                self.disown(None, before);
+                self.adapters.allocators.unowned += bytes as u64;
+                None
+            }
+        };
+        self.adapters
+            .allocators
+            .externals
+            .push(External { key, charge });
+    }
+
+    /// The owner of a new object: the present group, which is the nearest that is online, or the
+    /// root where none is.
+    fn own(&mut self, of: Of, group: usize, size: usize) -> Option<Key> {
+        let is_online = |&level: &usize| self.twin.groups[level].online;
+        let present = self.twin.levels(group).find(is_online).unwrap_or(0);
+        if of.owns(size) {
+            Some(self.twin.hold(present, 0, size as u64))
+        } else {
+            self.adapters.allocators.unowned += size as u64;
+            None
+        }
+    }
+
+    fn own_external(&mut self, group: usize, bytes: usize) -> Option<Key> {
+        if bytes == 0 {
+            None
+        } else {
+            self.own(Of::Every, group, bytes)
+        }
+    }
+
+    fn disown(&mut self, key: Option<Key>, bytes: usize) {
+        match key {
+            Some(key) => _ = self.twin.release(key),
+            None => self.adapters.allocators.unowned -= bytes as u64,
+        }
+    }
+
+    pub(super) fn unowned_holds(&self) -> Holds {
+        let of = &self.adapters.allocators;
+        let found = unowned_bytes().wrapping_sub(of.unowned_before);
+        ensure_eq!(found, of.unowned, "bytes that no group owns");
+        Ok(())
+    }
+
+    pub(super) fn end_allocators(&mut self, op: &Op) {
+        while !self.adapters.allocators.objects.is_empty() {
+            self.free(op, 0);
+        }
+        while !self.adapters.allocators.blocks.is_empty() {
+            self.free_block(op, 0);
+        }
+        for External { key, charge } in std::mem::take(&mut self.adapters.allocators.externals) {
+            self.disown(key, charge.bytes());
+            self.actor(op).run(move || drop(charge));
+        }
+        self.actor(op).run(settle);
+    }
+}

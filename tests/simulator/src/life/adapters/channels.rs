@@ -1,0 +1,666 @@
+//! Channels whose messages are charged, and charges that wait by tokio's clock.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use memcg::{Bytes, Charged, Group};
+use memcg_tokio::{
+    DropPolicy, LossySender, Receiver, SendError, Sender, channel, charge_timeout, message_overhead,
+};
+
+use super::super::Life;
+use super::super::figures::Holds;
+use super::Waits;
+use crate::script::{Act, Adapter, Op, Size, Verb};
+use crate::twin::Key;
+
+const CHANNELS_MAX: usize = 4;
+const MESSAGES_MAX: usize = 24;
+const SENDS_MAX: usize = 6;
+
+/// A message has its number in its first bytes.
+type Message = Vec<u8>;
+
+fn message(number: u64, bytes: usize) -> Message {
+    let mut message = vec![0; bytes];
+    message[..8].copy_from_slice(&number.to_le_bytes());
+    message
+}
+
+fn number_of(message: &Message) -> u64 {
+    u64::from_le_bytes(message[..8].try_into().expect("eight of them"))
+}
+
+/// What a message is charged for beside its bytes if it may be dropped again.
+fn droppable_overhead() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let runtime = memcg::Runtime::builder().build().expect("as by default");
+        let (sender, _receiver) = channel::<Message>(&runtime.root());
+        let sent = sender.lossy(DropPolicy::Oldest).send(message(0, 8));
+        sent.expect("no limit");
+        let bytes = runtime.root().live() - 8;
+        let place = message_overhead::<Message>() as u64;
+        assert!((place..3 * place).contains(&bytes), "its place twice");
+        bytes
+    })
+}
+
+/// A message in the channel.
+struct InQueue {
+    number: u64,
+    key: Key,
+    may_be_dropped: bool,
+}
+
+/// A send that waits.
+pub(super) struct Send {
+    number: u64,
+    bytes: u64,
+    waits: Waits<Result<(), SendError<Message>>>,
+}
+
+pub(super) struct Channel {
+    group: usize,
+    /// A plain one, one that drops earlier messages, one that drops later ones.
+    senders: Option<(Sender<Message>, LossySender<Message>, LossySender<Message>)>,
+    receiver: Option<Receiver<Message>>,
+    queue: VecDeque<InQueue>,
+    pub(super) sends: Vec<Send>,
+    is_closed: bool,
+}
+
+fn kind<T>(received: &Poll<Option<T>>) -> Poll<Option<()>> {
+    match received {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(message) => Poll::Ready(message.as_ref().map(|_| ())),
+    }
+}
+
+fn refusal(unsent: SendError<Message>) -> Option<memcg::ChargeError> {
+    match unsent {
+        SendError::Refused(_, refusal) => Some(refusal),
+        _ => None,
+    }
+}
+
+impl Channel {
+    fn droppable(&self) -> impl Iterator<Item = &InQueue> {
+        self.queue.iter().filter(|message| message.may_be_dropped)
+    }
+
+    /// Takes the oldest message out that may be dropped, or else may not.
+    fn take(&mut self, may_be_dropped: bool) -> Option<InQueue> {
+        let is_one = |message: &InQueue| message.may_be_dropped == may_be_dropped;
+        let at = self.queue.iter().position(is_one)?;
+        self.queue.remove(at)
+    }
+
+    /// That message was received: the oldest of its kind.
+    fn receive(&mut self, message: &Message) -> InQueue {
+        let number = number_of(message);
+        let found = self.queue.iter().find(|sent| sent.number == number);
+        let found = found.unwrap_or_else(|| panic!("message {number} is received, and not there"));
+        let kind = found.may_be_dropped;
+        let taken = self.take(kind).expect("it is there");
+        assert_eq!(taken.number, number, "the oldest message");
+        taken
+    }
+
+    fn has_senders(&self) -> bool {
+        self.senders.is_some() || !self.sends.is_empty()
+    }
+}
+
+impl Life {
+    fn channel(&self, number: u8) -> Option<usize> {
+        let most = self.adapters.channels.len();
+        (most > 0).then(|| usize::from(number) % most)
+    }
+
+    pub(super) fn step_channels(&mut self, op: &Op, adapter: &Adapter) {
+        match *adapter {
+            Adapter::Channel(group) => {
+                let room = self.adapters.channels.len() < CHANNELS_MAX;
+                if let Some(group) = self.group(group).filter(|_| room) {
+                    let (sender, receiver) = self.on(op, group, channel::<Message>);
+                    let lossy =
+                        [DropPolicy::Oldest, DropPolicy::Newest].map(|policy| sender.lossy(policy));
+                    let [oldest, newest] = lossy;
+                    self.adapters.channels.push(Channel {
+                        group,
+                        senders: Some((sender, oldest, newest)),
+                        receiver: Some(receiver),
+                        queue: VecDeque::new(),
+                        sends: Vec::new(),
+                        is_closed: false,
+                    });
+                }
+            }
+            Adapter::ChargeTimeout(group, size, milliseconds) => {
+                self.charge_timeout(op, group, size, milliseconds);
+            }
+            Adapter::Send(number, ..)
+            | Adapter::SendTimeout(number, ..)
+            | Adapter::TrySend(number, ..)
+            | Adapter::SendLossy(number, ..)
+            | Adapter::Reserve(number, ..)
+            | Adapter::SendCharged(number, _)
+            | Adapter::DropSend(number, _)
+            | Adapter::Receive(number)
+            | Adapter::ReceiveCharged(number)
+            | Adapter::ReceiveMany(number, _)
+            | Adapter::Close(number)
+            | Adapter::DropReceiver(number)
+            | Adapter::DropSenders(number) => {
+                if let Some(at) = self.channel(number) {
+                    self.step_channel(op, at, adapter);
+                    self.settle_accounts();
+                    self.adapters.channels.retain(|channel| {
+                        channel.receiver.is_some()
+                            || channel.senders.is_some()
+                            || !channel.sends.is_empty()
+                    });
+                }
+            }
+            _ => unreachable!("an operation on channels"),
+        }
+    }
+
+    fn step_channel(&mut self, op: &Op, at: usize, adapter: &Adapter) {
+        match *adapter {
+            Adapter::Send(_, size) => self.send(op, at, size, |sender, message, _| async move {
+                sender.send(message).await
+            }),
+            Adapter::SendTimeout(_, size, milliseconds) => {
+                let time = Duration::from_millis(milliseconds.into());
+                self.send(op, at, size, move |sender, message, _| async move {
+                    sender.send_timeout(message, time).await
+                });
+            }
+            Adapter::Reserve(_, size) => {
+                self.send(op, at, size, |sender, message, bytes| async move {
+                    match sender.reserve(Bytes(bytes)).await {
+                        Ok(charge) => sender.send_charged(Charged::new(message, charge)),
+                        Err(SendError::Refused((), refusal)) => {
+                            Err(SendError::Refused(message, refusal))
+                        }
+                        Err(_) => Err(SendError::Closed(message)),
+                    }
+                });
+            }
+            Adapter::TrySend(_, size) => self.try_send(op, at, size),
+            Adapter::SendLossy(_, newest, size) => self.send_lossy(op, at, newest, size),
+            Adapter::SendCharged(_, charge) => self.send_charged(op, at, charge),
+            Adapter::DropSend(_, number) => {
+                let sends = &mut self.adapters.channels[at].sends;
+                if !sends.is_empty() {
+                    let send = sends.remove(usize::from(number) % sends.len());
+                    let tokio = self.tokio();
+                    self.actor(op).run(move || {
+                        let _inside = tokio.enter();
+                        drop(send);
+                    });
+                }
+            }
+            Adapter::Receive(_) => self.receive(op, at),
+            Adapter::ReceiveCharged(_) => self.receive_charged(op, at),
+            Adapter::ReceiveMany(_, most) => self.receive_many(op, at, most.into()),
+            Adapter::Close(_) => {
+                let channel = &mut self.adapters.channels[at];
+                if let Some(mut receiver) = channel.receiver.take() {
+                    channel.is_closed = true;
+                    let receiver = self.actor(op).run(move || {
+                        receiver.close();
+                        receiver
+                    });
+                    self.adapters.channels[at].receiver = Some(receiver);
+                }
+            }
+            Adapter::DropReceiver(_) => self.drop_receiver(op, at),
+            Adapter::DropSenders(_) => {
+                let senders = self.adapters.channels[at].senders.take();
+                self.actor(op).run(move || drop(senders));
+            }
+            _ => unreachable!("an operation on a channel"),
+        }
+    }
+
+    fn charge_timeout(&mut self, op: &Op, group: u8, size: Size, milliseconds: u16) {
+        let room = self.has_room_for_tasks();
+        let Some(group) = self.group(group).filter(|_| room) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        let time = Duration::from_millis(milliseconds.into());
+        let handle: Group = self.handle(group).clone();
+        let tokio = self.tokio();
+        let mut waits = Box::pin(async move { charge_timeout(&handle, Bytes(bytes), time).await });
+        // Of a time of nothing tokio's clock tells a moment later.
+        let told = Some(time.max(Duration::from_millis(1)));
+        let inside = std::future::poll_fn(move |context| {
+            let _inside = tokio.enter();
+            waits.as_mut().poll(context)
+        });
+        self.begin_charging(op, group, bytes, Act::Nothing, told, Box::pin(inside));
+    }
+
+    // === Sends ===
+
+    /// The bytes of a message, and its number.
+    fn next_message(&mut self, at: usize, size: Size) -> Option<(u64, u64)> {
+        let channel = &self.adapters.channels[at];
+        let is_full = channel.queue.len() >= MESSAGES_MAX || channel.sends.len() >= SENDS_MAX;
+        if channel.senders.is_none() || is_full || self.handles[channel.group].is_empty() {
+            return None;
+        }
+        // So that it fits as a whole, or just not.
+        let whole = self.bytes(channel.group, 0, size).min(1 << 20);
+        let bytes = whole.saturating_sub(message_overhead::<Message>() as u64);
+        self.adapters.next_message += 1;
+        Some((self.adapters.next_message, bytes.max(8)))
+    }
+
+    fn put(&mut self, at: usize, number: u64, bytes: u64, may_be_dropped: bool) {
+        let group = self.adapters.channels[at].group;
+        let key = self.twin.hold(group, 0, bytes);
+        self.adapters.channels[at].queue.push_back(InQueue {
+            number,
+            key,
+            may_be_dropped,
+        });
+    }
+
+    fn send<F>(
+        &mut self,
+        op: &Op,
+        at: usize,
+        size: Size,
+        call: impl FnOnce(Sender<Message>, Message, u64) -> F,
+    ) where
+        F: Future<Output = Result<(), SendError<Message>>> + std::marker::Send + 'static,
+    {
+        let Some((number, length)) = self.next_message(at, size) else {
+            return;
+        };
+        let channel = &self.adapters.channels[at];
+        let (group, is_closed) = (channel.group, channel.is_closed);
+        let Some((sender, ..)) = &channel.senders else {
+            return;
+        };
+        let bytes = length + message_overhead::<Message>() as u64;
+        let of_call = call(sender.clone(), message(number, length as usize), bytes);
+        let mut waits = Waits::new(of_call);
+        let ask = self.ask(group, 0, Verb::WaitNot, bytes);
+        let tokio = self.tokio();
+        let (waits, polled) = self.actor(op).run(move || {
+            let polled = waits.poll(&tokio);
+            (waits, polled)
+        });
+        match polled {
+            // It may have let others run before it learns that the channel is closed.
+            Poll::Pending => {
+                self.adapters.channels[at].sends.push(Send {
+                    number,
+                    bytes,
+                    waits,
+                });
+            }
+            Poll::Ready(Ok(())) => {
+                assert!(!is_closed, "it is sent, and the channel is closed");
+                self.put(at, number, bytes, false);
+                // Beside itself.
+                let key = self.adapters.channels[at]
+                    .queue
+                    .back()
+                    .expect("it is there")
+                    .key;
+                self.twin.set(key, 0);
+                self.agree(ask, Ok(()));
+                self.twin.set(key, bytes);
+            }
+            Poll::Ready(Err(unsent)) => {
+                let message = number_of(&match &unsent {
+                    SendError::Refused(message, _) | SendError::Closed(message) => message.clone(),
+                    _ => unreachable!("no other reason is known"),
+                });
+                assert_eq!(message, number, "of the message that comes back");
+                match refusal(unsent) {
+                    Some(error) => self.agree_on_end(group, bytes, &error),
+                    None => assert!(is_closed, "the channel is open"),
+                }
+            }
+        }
+    }
+
+    fn try_send(&mut self, op: &Op, at: usize, size: Size) {
+        let Some((number, length)) = self.next_message(at, size) else {
+            return;
+        };
+        let channel = &self.adapters.channels[at];
+        let (group, is_closed) = (channel.group, channel.is_closed);
+        let Some((sender, ..)) = channel.senders.as_ref() else {
+            return;
+        };
+        let sender = sender.clone();
+        let bytes = length + message_overhead::<Message>() as u64;
+        let ask = self.ask(group, 0, Verb::Try, bytes);
+        let found = self.actor(op).run(move || {
+            let sent = sender.try_send(message(number, length as usize));
+            sent.map_err(refusal)
+        });
+        match found {
+            Ok(()) => {
+                assert!(!is_closed, "it is sent, and the channel is closed");
+                self.agree(ask, Ok(()));
+                self.put(at, number, bytes, false);
+            }
+            Err(None) => assert!(is_closed, "the channel is open"),
+            Err(Some(error)) => {
+                self.agree::<()>(ask, Err(error));
+            }
+        }
+    }
+
+    /// A message goes where it fits, or others make room for it, or it is lost.
+    fn send_lossy(&mut self, op: &Op, at: usize, newest: bool, size: Size) {
+        let Some((number, length)) = self.next_message(at, size) else {
+            return;
+        };
+        let waits = self.adapters_wait() || self.waiting().next().is_some();
+        let channel = &self.adapters.channels[at];
+        let (group, is_closed) = (channel.group, channel.is_closed);
+        let Some((_, oldest, for_later)) = channel.senders.as_ref() else {
+            return;
+        };
+        let sender = if newest { for_later } else { oldest }.clone();
+        let overhead = if newest {
+            message_overhead::<Message>() as u64
+        } else {
+            droppable_overhead()
+        };
+        let bytes = length + overhead;
+        let fitted = self.twin.admits(group, 0, bytes, None).is_ok();
+        let before = sender.dropped();
+        let told = sender.clone();
+        let found = self.actor(op).run(move || {
+            let sent = sender.send(message(number, length as usize));
+            sent.map_err(refusal)
+        });
+        let lost = told.dropped() - before;
+        let is_quiet = self.shared.is_quiet() && self.caches.is_empty() && !self.cancelled;
+        if newest {
+            assert!(lost <= 1, "one message is sent");
+        } else {
+            for dropped in 0..lost {
+                let gone = self.adapters.channels[at].take(true);
+                let gone = gone.expect("a message that may be dropped");
+                self.twin.release(gone.key);
+                let fits = self.twin.admits(group, 0, bytes, None).is_ok();
+                // It ends with the first that makes room.
+                assert!(
+                    !fits || dropped + 1 == lost || waits || !is_quiet,
+                    "more messages are dropped than had to"
+                );
+            }
+        }
+        assert!(
+            !fitted || lost == 0 || waits,
+            "a message is lost, and had room"
+        );
+        match found {
+            Ok(told) => {
+                assert_eq!(told, lost, "messages that are lost");
+                assert!(!is_closed, "it is sent, and the channel is closed");
+                if newest && lost == 1 {
+                    return;
+                }
+                let fits = self.twin.admits(group, 0, bytes, None).is_ok();
+                assert!(fits || !is_quiet, "it is sent, and has no room");
+                self.put(at, number, bytes, !newest);
+            }
+            Err(None) => assert!(is_closed, "the channel is open"),
+            Err(Some(error)) => {
+                let could = self.twin.admits(group, 0, bytes, None).is_ok();
+                let is_right = error.is_offline() || error.is_cancelled() || !could || waits;
+                assert!(is_right, "{error}, and it has room");
+                assert!(
+                    lost == 0 || waits || !is_quiet || !error.is_over_limit(),
+                    "messages are dropped in vain: {error}"
+                );
+            }
+        }
+    }
+
+    fn send_charged(&mut self, op: &Op, at: usize, number: u8) {
+        let channel = &self.adapters.channels[at];
+        let is_full = channel.queue.len() >= MESSAGES_MAX;
+        let Some((sender, ..)) = channel.senders.as_ref().filter(|_| !is_full) else {
+            return;
+        };
+        let (sender, is_closed) = (sender.clone(), channel.is_closed);
+        let of_memory = |(key, _): &&(Key, memcg::Charge)| self.twin.of(*key).counter == 0;
+        let candidates: Vec<Key> = self
+            .charges
+            .iter()
+            .filter(of_memory)
+            .map(|it| it.0)
+            .collect();
+        if candidates.is_empty() {
+            return;
+        }
+        let key = candidates[usize::from(number) % candidates.len()];
+        let of_charge = self.charges.iter().position(|it| it.0 == key);
+        let (key, charge) = self.charges.swap_remove(of_charge.expect("it is one"));
+        self.adapters.next_message += 1;
+        let number = self.adapters.next_message;
+        let is_sent = self.actor(op).run(move || {
+            let message = Charged::new(message(number, 8), charge);
+            sender.send_charged(message).is_ok()
+        });
+        assert_eq!(is_sent, !is_closed, "the channel is closed");
+        if is_closed {
+            self.twin.release(key);
+        } else {
+            self.adapters.channels[at].queue.push_back(InQueue {
+                number,
+                key,
+                may_be_dropped: false,
+            });
+        }
+    }
+
+    /// Polls sends that were woken. True: one has ended.
+    pub(super) fn poll_sends(&mut self) -> bool {
+        let tokio = self.tokio();
+        let mut has_ended = false;
+        for at in 0..self.adapters.channels.len() {
+            let mut number = 0;
+            while number < self.adapters.channels[at].sends.len() {
+                let channel = &mut self.adapters.channels[at];
+                let (group, is_closed) = (channel.group, channel.is_closed);
+                let send = &mut channel.sends[number];
+                if !send.waits.is_rung() {
+                    number += 1;
+                    continue;
+                }
+                let Poll::Ready(sent) = send.waits.poll(&tokio) else {
+                    continue;
+                };
+                let send = channel.sends.remove(number);
+                has_ended = true;
+                match sent {
+                    Ok(()) => {
+                        assert!(!is_closed, "it is sent, and the channel is closed");
+                        self.put(at, send.number, send.bytes, false);
+                    }
+                    Err(unsent) => match refusal(unsent) {
+                        Some(error) => self.agree_on_end(group, send.bytes, &error),
+                        None => assert!(is_closed, "the channel is open"),
+                    },
+                }
+                drop(send);
+                number = 0;
+            }
+        }
+        has_ended
+    }
+
+    /// No send is forgotten: the first does not fit, where nothing else waits.
+    pub(super) fn sends_hold(&self) -> Holds {
+        let mut all = self
+            .adapters
+            .channels
+            .iter()
+            .filter(|it| !it.sends.is_empty());
+        let Some(channel) = all.next() else {
+            return Ok(());
+        };
+        if channel.is_closed {
+            return Err("a send waits, and the channel is closed".into());
+        }
+        let others = all.next().is_some()
+            || self.waiting().next().is_some()
+            || self
+                .adapters
+                .requests
+                .iter()
+                .any(super::requests::Call::waits);
+        if others || !self.shared.is_quiet() || self.cancelled {
+            return Ok(());
+        }
+        let first = &channel.sends[0];
+        let path = self.twin.path(channel.group);
+        if self.twin.admits(channel.group, 0, first.bytes, None) != Err(crate::twin::No::Offline)
+            && self
+                .twin
+                .admits(channel.group, 0, first.bytes, None)
+                .is_err()
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "{} bytes of a message wait at {path}, and it has an answer",
+            first.bytes
+        ))
+    }
+
+    // === Receives ===
+
+    /// What a receive must bring: a message, none any more, or none yet.
+    fn expected(&self, at: usize) -> Poll<Option<()>> {
+        let channel = &self.adapters.channels[at];
+        if !channel.queue.is_empty() {
+            Poll::Ready(Some(()))
+        } else if channel.is_closed || !channel.has_senders() {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn with_receiver<R: std::marker::Send + 'static>(
+        &mut self,
+        op: &Op,
+        at: usize,
+        job: impl FnOnce(&mut Receiver<Message>) -> R + std::marker::Send + 'static,
+    ) -> Option<R> {
+        let mut receiver = self.adapters.channels[at].receiver.take()?;
+        let tokio = self.tokio();
+        let (receiver, result) = self.actor(op).run(move || {
+            let _inside = tokio.enter();
+            let result = job(&mut receiver);
+            (receiver, result)
+        });
+        self.adapters.channels[at].receiver = Some(receiver);
+        Some(result)
+    }
+
+    fn receive(&mut self, op: &Op, at: usize) {
+        let expected = self.expected(at);
+        let received = self.with_receiver(op, at, |receiver| {
+            receiver.poll_recv(&mut Context::from_waker(Waker::noop()))
+        });
+        let Some(received) = received else { return };
+        assert_eq!(kind(&received), expected, "received");
+        if let Poll::Ready(Some(message)) = received {
+            let taken = self.adapters.channels[at].receive(&message);
+            self.twin.release(taken.key);
+        }
+    }
+
+    fn receive_charged(&mut self, op: &Op, at: usize) {
+        let expected = self.expected(at);
+        let received = self.with_receiver(op, at, |receiver| {
+            receiver.poll_recv_charged(&mut Context::from_waker(Waker::noop()))
+        });
+        let Some(received) = received else { return };
+        assert_eq!(kind(&received), expected, "received");
+        if let Poll::Ready(Some(message)) = received {
+            let (message, charge) = Charged::into_parts(message);
+            let taken = self.adapters.channels[at].receive(&message);
+            assert_eq!(charge.bytes(), self.held(taken.key), "of the message");
+            self.charges.push((taken.key, charge));
+        }
+    }
+
+    fn receive_many(&mut self, op: &Op, at: usize, most: usize) {
+        let there = self.adapters.channels[at].queue.len();
+        let expected = match self.expected(at) {
+            _ if most == 0 => Poll::Ready(0),
+            Poll::Ready(Some(())) => Poll::Ready(there.min(most)),
+            Poll::Ready(None) => Poll::Ready(0),
+            Poll::Pending => Poll::Pending,
+        };
+        let received = self.with_receiver(op, at, move |receiver| {
+            let mut messages = Vec::new();
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = receiver.poll_recv_many(&mut context, &mut messages, most);
+            (messages, polled)
+        });
+        let Some((messages, polled)) = received else {
+            return;
+        };
+        assert_eq!(polled, expected, "received");
+        for message in messages {
+            let taken = self.adapters.channels[at].receive(&message);
+            self.twin.release(taken.key);
+        }
+    }
+
+    fn drop_receiver(&mut self, op: &Op, at: usize) {
+        let channel = &mut self.adapters.channels[at];
+        let Some(receiver) = channel.receiver.take() else {
+            return;
+        };
+        channel.is_closed = true;
+        for message in std::mem::take(&mut channel.queue) {
+            self.twin.release(message.key);
+        }
+        self.actor(op).run(move || drop(receiver));
+    }
+
+    pub(super) fn end_channels(&mut self, op: &Op) {
+        for at in 0..self.adapters.channels.len() {
+            let held: Vec<u64> = self.adapters.channels[at]
+                .droppable()
+                .map(|message| self.held(message.key))
+                .collect();
+            assert!(held.iter().all(|&bytes| bytes > 0), "each is charged");
+            let sends = std::mem::take(&mut self.adapters.channels[at].sends);
+            let tokio = self.tokio();
+            self.actor(op).run(move || {
+                let _inside = tokio.enter();
+                drop(sends);
+            });
+            self.settle_accounts();
+            let senders = self.adapters.channels[at].senders.take();
+            self.actor(op).run(move || drop(senders));
+            self.drop_receiver(op, at);
+            self.settle_accounts();
+        }
+        self.adapters.channels.clear();
+    }
+}

@@ -1,0 +1,196 @@
+//! A max that follows the files of the host, in a folder of the life.
+//!
+//! The threads that follow take no turns: each step waits until they have seen the files.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memcg::Percent;
+use memcg_host::{FollowGuard, Host, Reconciler};
+use tempfile::TempDir;
+
+use super::super::Life;
+use crate::script::Adapter;
+
+const MACHINE: u64 = 64 << 20;
+const LIMIT: &str = "sys/fs/cgroup/memory.max";
+
+/// For so long a look at the files may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) struct Followed {
+    folder: TempDir,
+    share: Percent,
+    /// The group that follows, and the max that was set last.
+    follows: Option<(usize, FollowGuard, u64)>,
+    /// The limit that the files have; `None`: none that can be read.
+    limit: Option<u64>,
+}
+
+/// Replaces a file at once: a reader sees the old content or the new.
+fn write(root: &Path, path: &str, content: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let new = path.with_extension("new");
+    std::fs::write(&new, content).expect("a file");
+    std::fs::rename(new, path).expect("a file");
+}
+
+impl Followed {
+    fn new() -> Followed {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path();
+        let meminfo = format!(
+            "MemTotal:       {} kB\nMemFree:        1000 kB\n",
+            MACHINE >> 10
+        );
+        write(root, "proc/meminfo", &meminfo);
+        write(root, "proc/self/cgroup", "0::/\n");
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw\n";
+        write(root, "proc/self/mountinfo", mounts);
+        write(root, LIMIT, "max\n");
+        Followed {
+            folder,
+            share: Percent::new(50).expect("a percentage"),
+            follows: None,
+            limit: Some(u64::MAX),
+        }
+    }
+
+    fn host(&self) -> Host {
+        Host::at(self.folder.path())
+    }
+
+    /// What the group may have by the files as they are.
+    fn granted(&self) -> Option<u64> {
+        Some(self.share.of(self.limit?.min(MACHINE)))
+    }
+}
+
+impl Life {
+    pub(super) fn step_host(&mut self, adapter: &Adapter) {
+        let mut followed = self.adapters.host.take().unwrap_or_else(Followed::new);
+        match *adapter {
+            Adapter::Follow(group, share) => {
+                if let Some(group) = self.group(group).filter(|_| followed.follows.is_none()) {
+                    self.follow(&mut followed, group, share);
+                }
+            }
+            Adapter::HostLimit(kib) => {
+                let bytes = u64::from(kib) << 10;
+                write(followed.folder.path(), LIMIT, &format!("{bytes}\n"));
+                followed.limit = Some(bytes);
+                self.host_has_changed(&mut followed);
+            }
+            Adapter::HostFault(is_gone) => {
+                if is_gone {
+                    let _ = std::fs::remove_file(followed.folder.path().join(LIMIT));
+                } else {
+                    write(followed.folder.path(), LIMIT, "a lot\n");
+                }
+                followed.limit = None;
+                self.host_has_changed(&mut followed);
+            }
+            Adapter::Reconcile(group, kib) => {
+                if let Some(group) = self.group(group) {
+                    self.reconcile(&followed, group, u64::from(kib) << 10);
+                }
+            }
+            Adapter::Unfollow => {
+                followed.follows = None;
+            }
+            _ => unreachable!("an operation on the host"),
+        }
+        self.adapters.host = Some(followed);
+        self.settle_accounts();
+    }
+
+    fn follow(&mut self, followed: &mut Followed, group: usize, share: u8) {
+        followed.share = Percent::new(share).expect("a percentage");
+        if followed.limit.is_none() {
+            // Without a file from the beginning there is no limit, and no fault.
+            write(followed.folder.path(), LIMIT, "max\n");
+            followed.limit = Some(u64::MAX);
+        }
+        let follower = followed.host().follower(followed.share);
+        let started = follower
+            .period(Duration::from_millis(1))
+            .start(self.handle(group));
+        // A reclaimer may have been asked on the thread that follows.
+        match started {
+            Ok(guard) => {
+                let state = guard.state();
+                let granted = followed.granted();
+                assert_eq!(
+                    (Some(state.max), &state.fault),
+                    (granted, &None),
+                    "{state:?}"
+                );
+                self.set_by_host(group, state.max);
+                followed.follows = Some((group, guard, state.max));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn set_by_host(&mut self, group: usize, max: u64) {
+        self.twin.groups[group].max[0] = max;
+        self.settle_accounts();
+    }
+
+    /// Waits for the looks that see the files as they are.
+    fn host_has_changed(&mut self, followed: &mut Followed) {
+        let granted = followed.granted();
+        let Some((group, guard, max)) = &mut followed.follows else {
+            return;
+        };
+        if !self.twin.groups[*group].online {
+            // The thread has ended with its group.
+            followed.follows = None;
+            return;
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let state = guard.state();
+            let is_seen = match granted {
+                Some(granted) => state.fault.is_none() && state.max == granted,
+                None => state.fault.is_some(),
+            };
+            if is_seen {
+                break;
+            }
+            assert!(Instant::now() < until, "never seen: {state:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let now = guard.state().max;
+        // What cannot be read raises no max.
+        assert!(granted.is_some() || now <= *max, "a max rises by a fault");
+        if now != *max {
+            *max = now;
+            let group = *group;
+            self.set_by_host(group, now);
+        }
+    }
+
+    fn reconcile(&mut self, followed: &Followed, group: usize, allocated: u64) {
+        let status = "VmRSS:\t    1200 kB\nRssAnon:\t     800 kB\nRssFile:\t     400 kB\nRssShmem:\t       0 kB\nVmSwap:\t       4 kB\n";
+        write(followed.folder.path(), "proc/self/status", status);
+        let reconciler = Reconciler::new(self.handle(group))
+            .host(followed.host())
+            .allocated(move || allocated);
+        let live = self.twin.live(group, 0);
+        match reconciler.read() {
+            Ok(now) => {
+                assert_eq!(now.charged, live, "{now}");
+                let uncharged = i128::from(allocated) - i128::from(live);
+                assert_eq!(now.uncharged().map(i128::from), Some(uncharged), "{now}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(super) fn end_host(&mut self) {
+        self.adapters.host = None;
+        self.settle_accounts();
+    }
+}

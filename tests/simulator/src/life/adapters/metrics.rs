@@ -1,0 +1,219 @@
+//! What is read and written from outside: the page of metrics, and files of groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memcg_observe::{Exposition, FileError, GroupFile};
+
+use super::super::Life;
+use crate::script::{Adapter, Op, Size};
+
+/// A sample of the page: a name, labels, a figure.
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    figure: String,
+}
+
+/// Reads a page of metrics, naively.
+fn parse(page: &str) -> Vec<Sample> {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (of, figure) = line.rsplit_once(' ').expect("a figure");
+        let (name, labels) = of.split_once('{').unwrap_or((of, "}"));
+        let labels = labels.strip_suffix('}').expect("the end of the labels");
+        let labels = labels.split("\",").filter(|label| !label.is_empty());
+        let labels = labels.map(|label| {
+            let (name, value) = label.split_once("=\"").expect("a label");
+            (name.into(), value.trim_end_matches('"').into())
+        });
+        Sample {
+            name: name.into(),
+            labels: labels.collect(),
+            figure: figure.into(),
+        }
+    };
+    lines.map(sample).collect()
+}
+
+impl Life {
+    pub(super) fn step_metrics(&mut self, op: &Op, adapter: &Adapter) {
+        match *adapter {
+            Adapter::Scrape(form) => self.scrape(form),
+            Adapter::Files(group) => self.read_files(group),
+            Adapter::WriteFile(group, form, size) => self.write_file(op, group, form, size),
+            _ => unreachable!("an operation on metrics"),
+        }
+        self.settle_accounts();
+    }
+
+    fn scrape(&mut self, form: u8) {
+        let Some(runtime) = self.runtime.clone() else {
+            return;
+        };
+        let depth = usize::from(form % 3);
+        let top = if form >= 6 { 1 } else { 50 };
+        let usages = |life: &Life| -> Vec<Option<u64>> {
+            let handles = life.handles.iter();
+            handles
+                .map(|of| of.first().map(memcg::Group::usage))
+                .collect()
+        };
+        let before = usages(self);
+        let exposition = Exposition::new(&runtime).depth(depth).top(top);
+        let page = exposition.openmetrics();
+        assert!(page.ends_with("# EOF\n"), "the whole page");
+        let plain = exposition.text();
+        assert!(!plain.contains("# EOF"), "a page of plain text");
+        let samples = parse(&page);
+        let mut seen = BTreeSet::new();
+        for Sample { name, labels, .. } in &samples {
+            let is_new = seen.insert((name, labels));
+            assert!(is_new, "{name} of {labels:?} is there twice");
+        }
+        let figure = |name: &str, group: &str| {
+            let is_it = |sample: &&Sample| {
+                sample.name == name && sample.labels.get("group").is_some_and(|of| of == group)
+            };
+            let found = samples.iter().find(is_it)?;
+            Some(found.figure.parse::<f64>().expect("a number") as u64)
+        };
+        let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut shown = BTreeMap::new();
+        for sample in samples.iter().filter(|it| it.name == "memcg_usage_bytes") {
+            let depth: usize = sample.labels["depth"].parse().expect("a number");
+            let usage: u64 = sample.figure.parse().expect("a number");
+            let group = sample.labels["group"].clone();
+            if group != "other" {
+                *sums.entry(depth).or_default() += usage;
+                shown.insert(group, depth);
+            }
+        }
+        // Groups that a callback has made are no groups of the twin.
+        let is_quiet = self.shared.is_quiet();
+        let online: Vec<usize> = self.twin.online_below(0).collect();
+        let of_twin: BTreeMap<String, usize> = online
+            .iter()
+            .map(|&group| (self.twin.path(group), self.twin.levels(group).count() - 1))
+            .filter(|&(_, level)| level <= depth)
+            .collect();
+        if top == 50 && is_quiet {
+            assert_eq!(shown, of_twin, "the groups of the page");
+        }
+        for level in 1..=depth {
+            let count = shown.values().filter(|&&at| at == level).count();
+            assert!(count <= top, "{count} groups of level {level}");
+            let is_there = of_twin.values().any(|&at| at == level);
+            assert!(count > 0 || !is_there || !is_quiet, "none of level {level}");
+        }
+        let root = figure("memcg_usage_bytes", "/");
+        let after = usages(self);
+        for (group, handles) in self.handles.iter().enumerate() {
+            let path = self.twin.path(group);
+            let is_shown = self.twin.groups[group].online && shown.contains_key(&path);
+            let Some(handle) = handles.first().filter(|_| is_shown) else {
+                continue;
+            };
+            let max = self.twin.groups[group].max[0];
+            let known = [
+                ("memcg_peak_bytes", Some(handle.peak())),
+                ("memcg_forced_bytes", Some(handle.forced())),
+                ("memcg_max_bytes", (max < u64::MAX).then_some(max)),
+                ("memcg_refused_charges_total", Some(handle.refused_count())),
+            ];
+            let usage = figure("memcg_usage_bytes", &path);
+            let is_right = usage == before[group] || usage == after[group];
+            // Else a thread of the runtime has moved credit meanwhile.
+            assert!(
+                is_right || before[group] != after[group],
+                "usage of {path}: {usage:?}, {:?} before and after",
+                before[group]
+            );
+            for (name, known) in known {
+                // Figures of so many bytes have fractions.
+                let found = figure(name, &path).map(|found| found.min(1 << 50));
+                assert_eq!(found, known.map(|it| it.min(1 << 50)), "{name} of {path}");
+            }
+        }
+        let others = samples
+            .iter()
+            .filter(|it| it.name == "memcg_usage_bytes" && it.labels["group"] == "other");
+        for sample in others {
+            let depth: usize = sample.labels["depth"].parse().expect("a number");
+            let usage: u64 = sample.figure.parse().expect("a number");
+            let sum = sums.get(&depth).copied().unwrap_or(0);
+            let known = root.map(|root| root.saturating_sub(sum));
+            assert_eq!(Some(usage), known, "others of level {depth}");
+        }
+        let json = memcg_observe::json(&runtime.snapshot());
+        for path in of_twin.keys().filter(|_| is_quiet) {
+            assert!(
+                json.contains(&format!("\"path\":\"{path}\"")),
+                "{path} in {json}"
+            );
+        }
+    }
+
+    fn read_files(&mut self, number: u8) {
+        let Some(group) = self.group(number) else {
+            return;
+        };
+        let handle = self.handle(group);
+        let twin = &self.twin.groups[group];
+        let of = |bytes: u64| match bytes {
+            u64::MAX => String::from("max\n"),
+            bytes => format!("{bytes}\n"),
+        };
+        assert_eq!(GroupFile::Max.read(handle), of(twin.max[0]), "memory.max");
+        let live = self.twin.live(group, 0);
+        assert_eq!(GroupFile::Live.read(handle), of(live), "memcg.live");
+        for file in GroupFile::ALL {
+            let text = file.read(handle);
+            assert!(text.is_empty() || text.ends_with('\n'), "{}", file.name());
+            assert_eq!(GroupFile::named(file.name()), Some(file));
+        }
+        if twin.online
+            && let Some(runtime) = &self.runtime
+        {
+            let path = self.twin.path(group);
+            let found = memcg_observe::read(runtime, &path, "memory.current");
+            assert_eq!(found.ok(), Some(of(handle.usage())), "at {path}");
+            let missing = memcg_observe::read(runtime, &path, "memory.nothing");
+            assert!(matches!(missing, Err(FileError::NoFile { .. })));
+            let missing = memcg_observe::read(runtime, &format!("{path}/no/such"), "memory.max");
+            assert!(matches!(missing, Err(FileError::NoGroup { .. })));
+        }
+    }
+
+    fn write_file(&mut self, op: &Op, number: u8, form: u8, size: Size) {
+        let Some(group) = self.group(number) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        let (file, text) = match form {
+            0 | 1 => (GroupFile::Max, format!("{bytes}\n")),
+            2 => (GroupFile::Max, String::from("max")),
+            3 => (GroupFile::High, format!(" {bytes} ")),
+            4 => (GroupFile::Soft, bytes.to_string()),
+            5 => (GroupFile::Low, bytes.to_string()),
+            6 => (GroupFile::Min, String::from("some")),
+            _ => (GroupFile::Current, bytes.to_string()),
+        };
+        let written = self.on(op, group, move |group| file.write(group, &text));
+        match (written, form) {
+            (Ok(()), ..6) => {
+                let online = self.twin.groups[group].online;
+                let twin = &mut self.twin.groups[group];
+                match file {
+                    GroupFile::Max if form == 2 => twin.max[0] = u64::MAX,
+                    GroupFile::Max => twin.max[0] = bytes,
+                    GroupFile::High => twin.high = bytes,
+                    GroupFile::Soft if online => twin.soft = bytes,
+                    GroupFile::Low if online => twin.low = bytes,
+                    _ => {}
+                }
+            }
+            (Err(FileError::Text { .. }), 6) | (Err(FileError::ReadOnly { .. }), 7) => {}
+            (written, form) => panic!("form {form}: {written:?}"),
+        }
+    }
+}

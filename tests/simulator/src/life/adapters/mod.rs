@@ -1,0 +1,255 @@
+//! What adapters hold, beside the same twin: each byte of theirs is one of a group of the life.
+//!
+//! Their futures are polled by hand: where their waker was called, or where the script says so. What
+//! a future has waited for it has as its waker is called, so it is polled before the next look at the
+//! figures.
+//!
+//! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
+//! * `requests`: requests and their bodies; `containers`: vectors, strings and objects on nodes;
+//! * `host`: the files of the system; `metrics`: what is read and written from outside.
+
+mod allocators;
+mod channels;
+mod containers;
+mod host;
+mod metrics;
+mod requests;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use memcg::{ChargeError, RuntimeBuilder};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::Life;
+use super::figures::Holds;
+use crate::script::{Adapter, Op, Setup, Verb, What};
+use crate::twin::No;
+
+/// What a life has of adapters.
+pub(super) struct Adapters {
+    /// Its clock stands still, and the life moves it.
+    tokio: Runtime,
+    allocators: allocators::Allocators,
+    channels: Vec<channels::Channel>,
+    requests: Vec<requests::Call>,
+    containers: containers::Containers,
+    host: Option<host::Followed>,
+    next_message: u64,
+}
+
+impl Adapters {
+    pub(super) fn new() -> Self {
+        let tokio = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        Adapters {
+            tokio: tokio.expect("a runtime of one thread"),
+            allocators: allocators::Allocators::new(),
+            channels: Vec::new(),
+            requests: Vec::new(),
+            containers: containers::Containers::default(),
+            host: None,
+            next_message: 0,
+        }
+    }
+
+    pub(super) fn configure(&self, setup: &Setup, builder: RuntimeBuilder) -> RuntimeBuilder {
+        if setup.adapters {
+            builder.node_of(Arc::clone(&self.containers.machine))
+        } else {
+            builder
+        }
+    }
+
+    /// Tokio's clock goes on.
+    pub(super) fn advance(&self, time: Duration) {
+        self.tokio.block_on(tokio::time::advance(time));
+    }
+}
+
+/// A waker that says whether it was called.
+#[derive(Default)]
+struct Rung(AtomicBool);
+
+impl Wake for Rung {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A future of an adapter that waits.
+struct Waits<T> {
+    future: Pin<Box<dyn Future<Output = T> + Send>>,
+    rung: Arc<Rung>,
+}
+
+impl<T: Send + 'static> Waits<T> {
+    fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Waits {
+            future: Box::pin(future),
+            rung: Arc::default(),
+        }
+    }
+
+    fn is_rung(&self) -> bool {
+        self.rung.0.load(Ordering::SeqCst)
+    }
+
+    /// Polls it once.
+    fn poll(&mut self, tokio: &Handle) -> Poll<T> {
+        self.rung.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&self.rung));
+        let _inside = tokio.enter();
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+}
+
+impl Life {
+    pub(super) fn step_adapter(&mut self, op: &Op, adapter: &Adapter) {
+        // They keep groups and central stocks in a way that the twin does not know.
+        self.keeps = true;
+        match adapter {
+            Adapter::Allocate(..)
+            | Adapter::Reallocate(..)
+            | Adapter::Free(_)
+            | Adapter::Block(..)
+            | Adapter::ResizeBlock(..)
+            | Adapter::FreeBlock(_)
+            | Adapter::External(..)
+            | Adapter::ResizeExternal(..)
+            | Adapter::DropExternal(_) => self.step_allocators(op, adapter),
+            Adapter::Channel(_)
+            | Adapter::Send(..)
+            | Adapter::SendTimeout(..)
+            | Adapter::TrySend(..)
+            | Adapter::SendLossy(..)
+            | Adapter::Reserve(..)
+            | Adapter::SendCharged(..)
+            | Adapter::DropSend(..)
+            | Adapter::Receive(_)
+            | Adapter::ReceiveCharged(_)
+            | Adapter::ReceiveMany(..)
+            | Adapter::Close(_)
+            | Adapter::DropReceiver(_)
+            | Adapter::DropSenders(_)
+            | Adapter::ChargeTimeout(..) => self.step_channels(op, adapter),
+            Adapter::Request(..)
+            | Adapter::Comes(..)
+            | Adapter::ComesNoMore(..)
+            | Adapter::Read(_)
+            | Adapter::DropBody(_)
+            | Adapter::LetGo(_)
+            | Adapter::Answer(..)
+            | Adapter::FailHandler(..)
+            | Adapter::Take(_)
+            | Adapter::Sent(_)
+            | Adapter::Leave(_) => self.step_requests(op, adapter),
+            Adapter::Pages(..)
+            | Adapter::PushPages(..)
+            | Adapter::PopPages(..)
+            | Adapter::ShrinkPages(_)
+            | Adapter::SettlePages(..)
+            | Adapter::DropPages(_)
+            | Adapter::Store(..)
+            | Adapter::Remove(_)
+            | Adapter::Compact
+            | Adapter::Slab(..)
+            | Adapter::DropSlab(_)
+            | Adapter::PerCpu(..)
+            | Adapter::DropPerCpu(_)
+            | Adapter::MovePages(..) => self.step_containers(op, adapter),
+            Adapter::Follow(..)
+            | Adapter::HostLimit(_)
+            | Adapter::HostFault(_)
+            | Adapter::Reconcile(..)
+            | Adapter::Unfollow => self.step_host(adapter),
+            Adapter::Scrape(_) | Adapter::Files(_) | Adapter::WriteFile(..) => {
+                self.step_metrics(op, adapter);
+            }
+        }
+    }
+
+    /// Something of an adapter waits for bytes.
+    pub(super) fn adapters_wait(&self) -> bool {
+        let of_channels = self.adapters.channels.iter();
+        let of_requests = self.adapters.requests.iter();
+        of_channels.flat_map(|channel| &channel.sends).count() > 0
+            || of_requests.filter(|call| call.waits()).count() > 0
+    }
+
+    /// Polls what was woken. True: something has ended.
+    pub(super) fn poll_adapters(&mut self) -> bool {
+        let of_channels = self.poll_sends();
+        self.poll_requests() || of_channels
+    }
+
+    /// What must hold of adapters, when all is looked at.
+    pub(super) fn adapters_hold(&self) -> Holds {
+        self.unowned_holds()?;
+        self.containers_hold()
+    }
+
+    /// What must hold of adapters after each step.
+    pub(super) fn adapters_glance(&self) -> Holds {
+        self.sends_hold()?;
+        self.requests_hold()
+    }
+
+    /// All of them end.
+    pub(super) fn end_adapters(&mut self) {
+        let op = Op(0, What::Look);
+        self.end_host();
+        self.end_channels(&op);
+        self.end_requests(&op);
+        self.end_containers(&op);
+        self.end_allocators(&op);
+        self.settle_accounts();
+    }
+
+    /// Whether an adapter that says no more than that it was refused may say so: at the beginning,
+    /// or after what callbacks have done. False: the charge was made.
+    fn agree_on_refusal(&mut self, group: usize, bytes: u64, is_made: bool) {
+        // It may be refused behind others that wait.
+        let waited = self.waiting().next().is_some() || self.adapters_wait();
+        let mut allowed = vec![self.twin.admits(group, 0, bytes, None)];
+        self.settle_accounts_with(|life| allowed.push(life.twin.admits(group, 0, bytes, None)));
+        let is_right = if is_made {
+            allowed.iter().any(Result::is_ok)
+        } else {
+            waited || self.cancelled || allowed.iter().any(Result::is_err)
+        };
+        let path = self.twin.path(group);
+        assert!(
+            is_right,
+            "{bytes} bytes of {path}, made: {is_made}, the twin says {allowed:?}"
+        );
+    }
+
+    /// Why a charge that has waited has ended without its bytes.
+    fn agree_on_end(&self, group: usize, bytes: u64, error: &ChargeError) {
+        let never = self.twin.never_fits(group, bytes);
+        let is_offline = self.twin.admits(group, 0, bytes, None) == Err(No::Offline);
+        let is_right = error.is_timeout()
+            || error.is_offline() && is_offline
+            || error.is_over_limit() && (never || !self.shared.is_quiet())
+            // What a hook has noted may come later.
+            || error.is_cancelled() && (self.cancelled || !self.hooks.is_empty());
+        let path = self.twin.path(group);
+        assert!(is_right, "{error}, {bytes} bytes of {path}");
+    }
+
+    /// Asks as a plain charge does.
+    fn ask_plain(&mut self, group: usize, bytes: u64) -> super::charges::Ask {
+        self.ask(group, 0, Verb::Plain, bytes)
+    }
+
+    fn tokio(&self) -> Handle {
+        self.adapters.tokio.handle().clone()
+    }
+}

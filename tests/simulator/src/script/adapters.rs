@@ -1,0 +1,304 @@
+//! Operations on what adapters hold: allocators, channels, requests, containers on nodes, the host's
+//! files, the page of metrics.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, RngExt};
+
+use super::{Size, Verb, What, pick, size};
+
+/// What is done with an adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    /// A global allocator, by its number, allocates so many bytes in that group. True: the allocator
+    /// below it refuses.
+    Allocate(u8, u8, u32, bool),
+    /// An object gets another size, in that group.
+    Reallocate(u8, u8, u32, bool),
+    /// An object is freed.
+    Free(u8),
+    /// An allocator of that group allocates so many bytes.
+    Block(u8, u32, bool),
+    /// A block of such an allocator grows or shrinks.
+    ResizeBlock(u8, u32, bool),
+    /// It is freed.
+    FreeBlock(u8),
+    /// Memory that no allocator sees.
+    External(u8, u32),
+    /// It gets another size, in that group.
+    ResizeExternal(u8, u8, u32),
+    /// It ends.
+    DropExternal(u8),
+
+    /// A channel of that group begins.
+    Channel(u8),
+    /// A message of so many bytes is sent, and waits.
+    Send(u8, Size),
+    /// The same, for so many milliseconds at most.
+    SendTimeout(u8, Size, u16),
+    /// A message is sent if it fits at once.
+    TrySend(u8, Size),
+    /// A message is sent that may be dropped; true: for later ones, else for earlier ones.
+    SendLossy(u8, bool, Size),
+    /// Room is charged, then a message is sent.
+    Reserve(u8, Size),
+    /// A charge of any group is sent as a message.
+    SendCharged(u8, u8),
+    /// A send that waits is dropped.
+    DropSend(u8, u8),
+    /// A message is received.
+    Receive(u8),
+    /// A message is received, and keeps its charge.
+    ReceiveCharged(u8),
+    /// So many messages are received at once.
+    ReceiveMany(u8, u8),
+    /// The receiver takes no more.
+    Close(u8),
+    /// The receiver ends.
+    DropReceiver(u8),
+    /// The senders end.
+    DropSenders(u8),
+    /// A charge waits by tokio's clock.
+    ChargeTimeout(u8, Size, u16),
+
+    /// A request of that group begins, by the number of a form and the length of its body; without a
+    /// length it is a stream.
+    Request(u8, u8, Option<u32>),
+    /// A frame of so many bytes comes for the body of a request.
+    Comes(u8, u32),
+    /// The body of a request ends; false: it fails.
+    ComesNoMore(u8, bool),
+    /// The handler reads a frame.
+    Read(u8),
+    /// The handler drops the body.
+    DropBody(u8),
+    /// The handler lets the admitted request go.
+    LetGo(u8),
+    /// The handler answers with frames of so many bytes; true: it says their length.
+    Answer(u8, u8, u32, bool),
+    /// The handler panics, or fails.
+    FailHandler(u8, bool),
+    /// The connection takes a frame of the answer.
+    Take(u8),
+    /// The connection has sent a frame.
+    Sent(u8),
+    /// The client goes away.
+    Leave(u8),
+
+    /// A vector in pages begins.
+    Pages(u8, u16),
+    /// So many items are pushed.
+    PushPages(u8, u16),
+    /// So many are popped.
+    PopPages(u8, u16),
+    /// The vector gives back what it has not filled.
+    ShrinkPages(u8),
+    /// Its touched pages are looked up; true: all anew.
+    SettlePages(u8, bool),
+    /// The vector ends.
+    DropPages(u8),
+    /// A string of so many bytes is stored, on that node.
+    Store(u8, u16, u8),
+    /// It is removed.
+    Remove(u8),
+    /// Strings move together.
+    Compact,
+    /// An object is put into the slab, on that node.
+    Slab(u8, u8),
+    /// It ends.
+    DropSlab(u8),
+    /// Memory of so many bytes for each processor.
+    PerCpu(u8, u16),
+    /// It ends.
+    DropPerCpu(u8),
+    /// Pages have moved by so many nodes; true: containers look them up again.
+    MovePages(u8, bool),
+
+    /// A group's max follows the host, at so many percent.
+    Follow(u8, u8),
+    /// The host's limit becomes so many KiB.
+    HostLimit(u16),
+    /// The file of the limit has rubbish in it, or is gone.
+    HostFault(bool),
+    /// The memory of the process, as the host's files have it, is compared with a group.
+    Reconcile(u8, u16),
+    /// The max follows no more.
+    Unfollow,
+
+    /// The page of metrics is read, by the number of its form.
+    Scrape(u8),
+    /// The files of a group are read.
+    Files(u8),
+    /// A limit is written into a file of a group, by the number of its text.
+    WriteFile(u8, u8, Size),
+}
+
+/// Adapters that a run has operations of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AdapterSwarm {
+    allocators: bool,
+    channels: bool,
+    requests: bool,
+    containers: bool,
+    host: bool,
+    metrics: bool,
+    faults: bool,
+}
+
+impl AdapterSwarm {
+    pub(super) fn draw(rng: &mut Xoshiro256PlusPlus) -> AdapterSwarm {
+        // Some runs have one adapter alone, so that two of a kind meet.
+        let only = match rng.random_range(0..12_u8) {
+            only @ 0..5 => Some(only),
+            _ => None,
+        };
+        let mut half = || rng.random_bool(0.45);
+        let swarm = AdapterSwarm {
+            allocators: half(),
+            channels: half(),
+            requests: half(),
+            containers: half(),
+            // Each look waits for a thread.
+            host: half() && half() && half(),
+            metrics: half(),
+            faults: half(),
+        };
+        let Some(only) = only else { return swarm };
+        AdapterSwarm {
+            allocators: only == 0,
+            channels: only == 1 || only == 2,
+            requests: only == 3,
+            containers: only == 4,
+            host: false,
+            metrics: false,
+            ..swarm
+        }
+    }
+}
+
+const SIZES: [u32; 12] = [
+    1, 8, 60, 100, 300, 1_000, 1_024, 1_025, 4_000, 9_000, 20_000, 70_000,
+];
+
+/// Messages have their number in front.
+fn message(rng: &mut Xoshiro256PlusPlus) -> Size {
+    match size(rng) {
+        Size::Bytes(bytes) => Size::Bytes(bytes.max(8)),
+        size => size,
+    }
+}
+
+/// One operation, or none where the swarm has switched its adapter off.
+pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<Adapter> {
+    // Few subjects of a kind, so that operations meet.
+    let one = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8 % 8;
+    let (a, b) = (one(rng), one(rng));
+    // Most of what happens to channels, requests and vectors happens to the first of them.
+    let near = a % 5 / 2;
+    let refuses = swarm.faults && rng.random_bool(0.25);
+    let bytes = pick(rng, &SIZES);
+    let made = match rng.random_range(0..6) {
+        0 if swarm.allocators => match rng.random_range(0..14) {
+            0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
+            3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
+            5 => Adapter::Free(a),
+            6 | 7 => Adapter::Block(a, bytes, refuses),
+            8 | 9 => Adapter::ResizeBlock(a, bytes, refuses),
+            10 => Adapter::FreeBlock(a),
+            11 => Adapter::External(a, pick(rng, &[0, 1, 5_000, 30_000])),
+            12 => Adapter::ResizeExternal(a, b, pick(rng, &[0, 1, 5_000, 30_000])),
+            _ => Adapter::DropExternal(a),
+        },
+        1 if swarm.channels => match rng.random_range(0..26) {
+            0 | 1 => Adapter::Channel(a),
+            2..=6 => Adapter::Send(near, message(rng)),
+            7 => Adapter::SendTimeout(near, message(rng), pick(rng, &[0, 1, 20, 1_000])),
+            8 | 9 => Adapter::TrySend(near, message(rng)),
+            10..=13 => Adapter::SendLossy(near, rng.random_bool(0.3), message(rng)),
+            14 => Adapter::Reserve(near, message(rng)),
+            15 => Adapter::SendCharged(near, b),
+            16 => Adapter::DropSend(near, b),
+            17..=20 => Adapter::Receive(near),
+            21 => Adapter::ReceiveCharged(near),
+            22 => Adapter::ReceiveMany(near, pick(rng, &[0, 1, 3, 40])),
+            23 => Adapter::ChargeTimeout(a, size(rng), pick(rng, &[0, 1, 20, 1_000])),
+            24 if rng.random_bool(0.6) => Adapter::DropReceiver(near),
+            24 => Adapter::Close(near),
+            _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
+            _ => return None,
+        },
+        2 if swarm.requests => match rng.random_range(0..24) {
+            0..=4 => {
+                let lengths = [None, None, Some(0), Some(100), Some(5_000), Some(20_000)];
+                Adapter::Request(a, rng.random_range(0..16), pick(rng, &lengths))
+            }
+            5..=8 => Adapter::Comes(near, bytes),
+            9 => Adapter::ComesNoMore(near, !refuses),
+            10..=13 => Adapter::Read(near),
+            14 => Adapter::DropBody(near),
+            15 => Adapter::LetGo(near),
+            16..=18 => Adapter::Answer(near, rng.random_range(0..4), bytes, rng.random()),
+            19 if refuses => Adapter::FailHandler(near, rng.random()),
+            19..=21 => Adapter::Take(near),
+            22 => Adapter::Sent(near),
+            _ => Adapter::Leave(near),
+        },
+        3 if swarm.containers => match rng.random_range(0..20) {
+            0 | 1 => Adapter::Pages(a, pick(rng, &[0, 0, 1, 600, 2_000])),
+            2..=4 => Adapter::PushPages(near, pick(rng, &[1, 3, 400, 600, 2_000])),
+            5 | 6 => Adapter::PopPages(near, pick(rng, &[1, 3, 400, 600, 2_000])),
+            7 => Adapter::ShrinkPages(near),
+            8 | 9 => Adapter::SettlePages(near, rng.random_bool(0.4)),
+            10 => Adapter::DropPages(near),
+            11 | 12 => Adapter::Store(a, pick(rng, &[0, 1, 30, 500, 2_000, 4_000]), b),
+            13 => Adapter::Remove(a),
+            14 => Adapter::Compact,
+            15 => Adapter::Slab(a, b),
+            16 => Adapter::DropSlab(a),
+            17 => Adapter::PerCpu(a, pick(rng, &[1, 8, 100, 3_000])),
+            18 => Adapter::DropPerCpu(a),
+            _ => Adapter::MovePages(rng.random_range(0..4), rng.random_bool(0.7)),
+        },
+        4 if swarm.host => match rng.random_range(0..10) {
+            0 | 1 => Adapter::Follow(a, pick(rng, &[1, 50, 100])),
+            2..=4 => Adapter::HostLimit(pick(rng, &[4, 40, 100, 2_000, 60_000])),
+            5 | 6 if swarm.faults => Adapter::HostFault(rng.random()),
+            7 | 8 => Adapter::Reconcile(a, rng.random_range(0..500)),
+            9 => Adapter::Unfollow,
+            _ => return None,
+        },
+        5 if swarm.metrics => match rng.random_range(0..6) {
+            0..=2 => Adapter::Scrape(rng.random_range(0..8)),
+            3 => Adapter::Files(a),
+            _ => Adapter::WriteFile(a, rng.random_range(0..8), size(rng)),
+        },
+        _ => return None,
+    };
+    Some(made)
+}
+
+/// What comes next, now and then: steps that show something together.
+pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
+    let What::With(adapter) = what else {
+        return Vec::new();
+    };
+    match *adapter {
+        // A message for which several earlier ones go.
+        Adapter::SendLossy(channel, false, _) if rng.random_bool(0.1) => {
+            let sizes = [80, 80, 80].map(Size::Bytes).into_iter();
+            let sizes = sizes.chain([Size::Less(0), Size::Bytes(pick(rng, &[200, 1_000]))]);
+            let sends = sizes.map(|size| Adapter::SendLossy(channel, false, size));
+            sends.map(What::With).collect()
+        }
+        // A frame that finds no room.
+        Adapter::Answer(request, ..) if rng.random_bool(0.2) => vec![
+            What::Charge(0, Verb::Plain, Size::Less(16)),
+            What::With(Adapter::Take(request)),
+        ],
+        // A vector that has given pages back has others next.
+        Adapter::ShrinkPages(vector) if rng.random_bool(0.3) => vec![
+            What::With(Adapter::PushPages(vector, 2_000)),
+            What::With(Adapter::SettlePages(vector, false)),
+        ],
+        _ => Vec::new(),
+    }
+}
