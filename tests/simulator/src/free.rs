@@ -383,6 +383,11 @@ impl World {
                 _ = self.runtime.counts();
             }
             What::VecNew(_)
+            | What::CreateWithPercent(..)
+            | What::IntoRaw(_)
+            | What::FromRaw(_)
+            | What::KmemMerge(..)
+            | What::KmemRelocate(..)
             | What::DropHandle(_)
             | What::Time(_)
             | What::End

@@ -28,6 +28,8 @@ pub struct Setup {
     pub groups_max: u32,
     /// NUMA nodes.
     pub nodes: usize,
+    /// Objects of the pools lie without a byte between them.
+    pub packed: bool,
     /// `low` and `min` of a parent protect its children.
     pub recursive: bool,
     /// Incidents that are kept.
@@ -50,6 +52,7 @@ impl Default for Setup {
             max: u64::MAX,
             groups_max: 64,
             nodes: 1,
+            packed: false,
             recursive: false,
             incidents: 0,
             stat_batch: None,
@@ -170,6 +173,8 @@ pub enum What {
     CreateWith(u8, u8, u8),
     /// The same while the allocator refuses after so many allocations.
     CreateDenied(u8, u8, u8),
+    /// The same with a soft limit of so many percent of the nearest max above.
+    CreateWithPercent(u8, u8, u8),
     /// Takes a handle more.
     CloneHandle(u8),
     /// Drops a handle.
@@ -218,6 +223,10 @@ pub enum What {
     RawCharge(u8, Verb, Size),
     /// Gives bytes without a guard back.
     RawUncharge(u8, u64),
+    /// A charge goes through a word of a foreign program.
+    IntoRaw(u8),
+    /// What is left of it becomes a charge again.
+    FromRaw(u8),
 
     /// Makes a vector that is charged.
     VecNew(u8),
@@ -287,6 +296,10 @@ pub enum What {
     Kmem(u8, u64, u8),
     /// Memory moves between nodes.
     KmemMove(u8, u8, u8, u64),
+    /// The second becomes part of the first.
+    KmemMerge(u8, u8),
+    /// So many bytes of it are found on that node, and the others on none.
+    KmemRelocate(u8, u8, u64),
     /// A part on a node is freed.
     KmemShrink(u8, u8, u64),
     /// Accounted memory moves to another group.
@@ -433,6 +446,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
             64
         },
         nodes: if swarm.kmem { pick(rng, &[1, 2, 4]) } else { 1 },
+        packed: rng.random_bool(0.2),
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
@@ -559,8 +573,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
     let made = match row {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
         22..32 => What::Drop(a),
-        32..42 if swarm.tree => match rng.random_range(0..12) {
+        32..42 if swarm.tree => match rng.random_range(0..13) {
             0..=3 => create(rng, a),
+            12 => What::CreateWithPercent(a, b, rng.random_range(1..=100)),
             11 => What::CreateWith(a, b, rng.random_range(0..5)),
             4 => What::CloneHandle(a),
             5 | 6 => What::DropHandle(a),
@@ -602,8 +617,10 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             _ => What::Transfer(a, b),
         },
         62..65 if swarm.further => What::ChargeSet(a, rng.random(), size(rng), size(rng)),
-        65..68 if swarm.raw => match rng.random_range(0..2) {
-            0 => What::RawCharge(a, verb(rng, swarm), size(rng)),
+        65..68 if swarm.raw => match rng.random_range(0..6) {
+            0 | 1 => What::RawCharge(a, verb(rng, swarm), size(rng)),
+            2 => What::IntoRaw(a),
+            3 => What::FromRaw(a),
             _ => What::RawUncharge(a, pick(rng, &SIZES)),
         },
         68..72 if swarm.vectors => match rng.random_range(0..8) {
@@ -656,8 +673,14 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             }
             _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
         },
-        93..95 if swarm.kmem => match rng.random_range(0..7) {
-            0..=2 => What::Kmem(a, pick(rng, &SIZES), rng.random_range(0..5)),
+        93..95 if swarm.kmem => match rng.random_range(0..9) {
+            0..=2 => {
+                // Beyond what was charged, as far as anything may be forced.
+                let spots = if swarm.forced { 6 } else { 5 };
+                What::Kmem(a, pick(rng, &SIZES), rng.random_range(0..spots))
+            }
+            7 => What::KmemMerge(a, b),
+            8 => What::KmemRelocate(a, rng.random_range(0..5), pick(rng, &SIZES)),
             3 => What::KmemMove(
                 a,
                 rng.random_range(0..5),

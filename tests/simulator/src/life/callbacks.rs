@@ -46,11 +46,17 @@ pub(super) struct Shared {
     strange: AtomicBool,
     /// Foreign code does more than count.
     busy: AtomicBool,
+    /// How often caches were asked.
+    calls: AtomicU64,
 }
 
 impl Shared {
     fn note(&self, entry: Entry) {
         lock(&self.log).push(entry);
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
     }
 
     /// No callback charges or gives back by itself, so what happens is known to the byte.
@@ -234,6 +240,7 @@ struct Asked(Arc<Cache>);
 impl Reclaim for Asked {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         let cache = &self.0;
+        cache.shared.calls.fetch_add(1, Ordering::SeqCst);
         if !is_actor() {
             // No turn is given away: what a thread of the runtime does comes at any time.
             cache.shared.strange.store(true, Ordering::SeqCst);
@@ -326,6 +333,7 @@ impl Life {
                     Entry::Rang(key) => self.rang(key),
                     Entry::Cancelled(key) => {
                         self.cancelled = true;
+                        self.is_not_spared(key);
                         called.push(key);
                     }
                     Entry::Fault(what) => panic!("{what}"),
@@ -539,9 +547,11 @@ impl Life {
         }
         let registration = self.on(op, group, move |group| {
             group.on_cancel(move |why| {
-                shared.note(Entry::Cancelled(key));
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
+                }
+                shared.note(Entry::Cancelled(key));
+                if !is_actor() {
                     return;
                 }
                 let bag = lock(&held).take();
@@ -558,6 +568,18 @@ impl Life {
             bag,
             registration,
         });
+    }
+
+    /// A group that is cancelled is none that is spared.
+    fn is_not_spared(&self, key: Key) {
+        let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) else {
+            return;
+        };
+        assert!(
+            !self.shared.is_quiet() || !self.twin.is_spared(hook.group),
+            "{} is cancelled, and exempt",
+            self.twin.path(hook.group)
+        );
     }
 
     /// A group that is cancelled has all its hooks called.
@@ -609,11 +631,15 @@ impl Life {
         }
         let top = self.handle(target);
         for cache in &self.caches {
+            // Reclaimers of a group that is offline are those of the nearest one above that is not.
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online);
+            let home = home.unwrap_or(cache.group);
             let is_asked = cache.nature == Nature::Honest
                 && !cache.gone.load(Ordering::SeqCst)
-                && self.twin.groups[cache.group].online
-                && self.twin.is_within(cache.group, target);
-            let Some(group) = self.handles[cache.group].first().filter(|_| is_asked) else {
+                && self.twin.groups[home].online
+                && self.twin.is_within(home, target);
+            let Some(group) = self.handles[home].first().filter(|_| is_asked) else {
                 continue;
             };
             let protected = group

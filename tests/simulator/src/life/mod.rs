@@ -7,14 +7,21 @@
 //! * here: the state, the operations on the tree and its limits, and the end;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step.
+//! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
+//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
+//!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
 
 mod callbacks;
 mod charges;
+mod cycles;
 pub(crate) mod figures;
+mod placements;
+mod pools;
 mod tasks;
 mod values;
+mod words;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +29,7 @@ use memcg::simulated_time as clock;
 
 use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
+use memcg::footprint::PoolAlign;
 use memcg::{
     Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Runtime,
     StatKey, Unit,
@@ -59,6 +67,8 @@ pub(crate) struct Life {
     handles: Vec<Vec<Group>>,
     charges: Vec<(Key, Charge)>,
     raws: Vec<Key>,
+    /// The words of those that were charges.
+    words: BTreeMap<Key, usize>,
     vectors: Vec<(Key, ChargedVec<u64>)>,
     tasks: Vec<Task>,
     caches: Vec<Arc<Cache>>,
@@ -103,6 +113,7 @@ impl Life {
             items,
             charges: Vec::new(),
             raws: Vec::new(),
+            words: BTreeMap::new(),
             vectors: Vec::new(),
             tasks: Vec::new(),
             caches: Vec::new(),
@@ -214,6 +225,10 @@ impl Life {
             What::CreateWith(parent, name, form) => {
                 self.create(op, parent, name, form_of_limits(form), None);
             }
+            What::CreateWithPercent(parent, name, percent) => {
+                let limits = Limits::new().soft(Limit::percent(percent));
+                self.create(op, parent, name, limits, None);
+            }
             What::CreateDenied(parent, name, given) => {
                 self.create(op, parent, name, form_of_limits(given), Some(given));
             }
@@ -323,6 +338,8 @@ impl Life {
             | What::Drop(..)
             | What::RawCharge(..)
             | What::RawUncharge(..)
+            | What::IntoRaw(..)
+            | What::FromRaw(..)
             | What::CentralTake(..)
             | What::CentralGive(..)
             | What::CentralRelease(..) => self.step_charge(op),
@@ -335,6 +352,8 @@ impl Life {
             | What::StatRead(..)
             | What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMerge(..)
+            | What::KmemRelocate(..)
             | What::KmemShrink(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_value(op),
@@ -388,7 +407,8 @@ impl Life {
                 self.handles.push(vec![group]);
             }
             ((Err(CreateError::Offline { .. }), _), Err(NotMade::Offline))
-            | ((Err(CreateError::Taken { .. }), _), Err(NotMade::Taken)) => {}
+            | ((Err(CreateError::Taken { .. }), _), Err(NotMade::Taken))
+            | ((Err(CreateError::Limit(_)), _), Err(NotMade::NoMax)) => {}
             // Objects that the twin does not know may be among the most.
             ((Err(CreateError::Full { .. }), _), Ok(_))
                 if self.there() >= self.setup.groups_max as usize || self.keeps =>
@@ -520,11 +540,14 @@ impl Life {
                 // A thread of the runtime reclaims for charges that do not block.
                 self.keeps = true;
             }
-            Kind::Soft if is_online => twin.soft = bytes,
+            Kind::Soft if is_online => (twin.soft, twin.percent) = (bytes, None),
             Kind::Low if is_online => twin.low = bytes,
             Kind::Min if is_online => twin.min = bytes,
             Kind::Soft | Kind::Low | Kind::Min => {}
             Kind::Mark => self.keeps = true,
+        }
+        if matches!(kind, Kind::Max | Kind::MaxNow) {
+            self.twin.follow(group);
         }
         if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
             // Before what is given back for it, after it, or in between.
@@ -554,6 +577,9 @@ impl Life {
             return;
         };
         let what = op.1.clone();
+        if let What::OomExempt(..) = what {
+            self.twin.groups[group].exempt = whether;
+        }
         self.on(op, group, move |group| match what {
             What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),
             What::Oom(..) => group.set_oom_policy(OomPolicy::Refuse),
@@ -620,6 +646,7 @@ impl Life {
         self.keeps = true;
         self.hold(Life::runtime_is_empty);
         self.make_most_groups();
+        self.cycles_leave_nothing();
         if let Some(root) = root {
             for number in 0..COUNTERS {
                 let counter = root.counter(self.counter(number)).expect("declared");
@@ -738,6 +765,11 @@ pub(crate) fn configure(setup: &Setup) -> Configured {
         .groups_max(setup.groups_max)
         .recursive_protection(setup.recursive)
         .nodes(setup.nodes)
+        .pool_align(if setup.packed {
+            PoolAlign::Packed
+        } else {
+            PoolAlign::CacheLine
+        })
         // Long enough for any reclaimer of a run; each operation asks them as often as it may.
         .reclaim_time(Duration::from_secs(600))
         .delay_max(Duration::from_millis(setup.delay))
