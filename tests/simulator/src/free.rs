@@ -133,7 +133,15 @@ impl Reclaim for AskedCache {
                 later.report(cache.evict(want));
                 0
             }
-            Nature::Honest | Nature::Busy => cache.evict(want),
+            Nature::Modest => {
+                cache.evict(want);
+                0
+            }
+            Nature::Honest
+            | Nature::Busy
+            | Nature::EstimatesNothing
+            | Nature::EstimatesAll
+            | Nature::PanicsInEstimate => cache.evict(want),
         }
     }
 }

@@ -126,6 +126,14 @@ pub enum Nature {
     Quits,
     /// It promises, and keeps it at once.
     Promises,
+    /// It gives what it is asked for, and says that it gave nothing.
+    Modest,
+    /// It gives what it is asked for, and estimates that it has nothing.
+    EstimatesNothing,
+    /// It gives what it is asked for, and estimates that it has no end.
+    EstimatesAll,
+    /// It gives what it is asked for, and panics when its estimate is asked for.
+    PanicsInEstimate,
 }
 
 /// What a listener, a hook or a waker does.
@@ -418,6 +426,15 @@ fn size(rng: &mut Xoshiro256PlusPlus) -> Size {
     }
 }
 
+/// Caches are asked for some pages at least, so some are larger than that.
+fn size_of_cache(rng: &mut Xoshiro256PlusPlus) -> Size {
+    if rng.random_bool(0.3) {
+        Size::Bytes(pick(rng, &[16_384, 16_385, 50_000, 65_536, 300_000]))
+    } else {
+        size(rng)
+    }
+}
+
 fn act(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Act {
     match rng.random_range(0..8) {
         _ if !swarm.acts => Act::Nothing,
@@ -646,11 +663,11 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         },
         82..87 if swarm.caches => match rng.random_range(0..10) {
             0..=2 => What::Cache(a, nature(rng), rng.random_range(0..3)),
-            3..=5 => What::Fill(a, size(rng)),
+            3..=5 => What::Fill(a, size_of_cache(rng)),
             6 => What::Evict(a, pick(rng, &SIZES)),
             7 => What::Unregister(a),
             8 => What::CacheDrop(a),
-            _ => What::Reclaim(a, size(rng)),
+            _ => What::Reclaim(a, size_of_cache(rng)),
         },
         87..89 if swarm.listeners => match rng.random_range(0..3) {
             0 | 1 => {
@@ -720,6 +737,10 @@ fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
         Nature::Busy,
         Nature::Quits,
         Nature::Promises,
+        Nature::Modest,
+        Nature::EstimatesNothing,
+        Nature::EstimatesAll,
+        Nature::PanicsInEstimate,
     ];
     pick(rng, &all)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
 use memcg::{
-    Bytes, Charge, Event, Freshness, Group, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    Bytes, Charge, Event, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
     ReclaimPriority, Registration,
 };
 
@@ -48,11 +48,18 @@ pub(super) struct Shared {
     busy: AtomicBool,
     /// How often caches were asked.
     calls: AtomicU64,
+    /// The group that was asked last in the present operation.
+    last: Mutex<Option<GroupId>>,
 }
 
 impl Shared {
     fn note(&self, entry: Entry) {
         lock(&self.log).push(entry);
+    }
+
+    /// The next operation begins.
+    pub(super) fn begin(&self) {
+        *lock(&self.last) = None;
     }
 
     pub(super) fn calls(&self) -> u64 {
@@ -197,6 +204,15 @@ impl Cache {
         if want == 0 {
             self.fault(at());
         }
+        let before = lock(&self.shared.last).replace(group.id());
+        // One that was asked just before may have taken the group out of its excess.
+        if context.pass() == ReclaimPass::Soft
+            && before != Some(group.id())
+            && self.shared.is_quiet()
+            && !is_in_excess(&group, &target)
+        {
+            self.fault(format!("{}, and is not in excess", at()));
+        }
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
         }
@@ -234,6 +250,20 @@ impl Cache {
     }
 }
 
+/// It is above its soft limit, or one above it is, up to the target.
+fn is_in_excess(group: &Group, target: &Group) -> bool {
+    let mut levels = std::iter::once(group.clone()).chain(group.ancestors());
+    let is_top = |level: &Group| level == target;
+    loop {
+        match levels.next() {
+            None => return false,
+            Some(level) if level.inspect().is_in_excess() => return true,
+            Some(level) if is_top(&level) => return false,
+            Some(_) => {}
+        }
+    }
+}
+
 /// What is registered.
 struct Asked(Arc<Cache>);
 
@@ -248,7 +278,14 @@ impl Reclaim for Asked {
         }
         cache.check(want, context);
         match cache.nature {
-            Nature::Honest => cache.evict(want),
+            Nature::Honest
+            | Nature::EstimatesNothing
+            | Nature::EstimatesAll
+            | Nature::PanicsInEstimate => cache.evict(want),
+            Nature::Modest => {
+                cache.evict(want);
+                0
+            }
             Nature::Half => {
                 cache.evict(want / 2);
                 want
@@ -280,7 +317,12 @@ impl Reclaim for Asked {
     }
 
     fn reclaimable(&self) -> u64 {
-        self.0.bytes()
+        match self.0.nature {
+            Nature::EstimatesNothing => 0,
+            Nature::EstimatesAll => u64::MAX - 1,
+            Nature::PanicsInEstimate => panic!("on purpose"),
+            _ => self.0.bytes(),
+        }
     }
 }
 
@@ -382,6 +424,20 @@ impl Life {
                             || report.freed + report.pending >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
                     );
+                    assert!(
+                        report.requested == bytes
+                            && report.soft_visited <= report.visited
+                            && !report.timed_out,
+                        "{report:?} of {bytes}"
+                    );
+                    // What one claims that boasts is believed, as far as it may have gone to a stock.
+                    let boasts =
+                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
+                    if fell.saturating_add(report.pending) < bytes
+                        && !self.caches.iter().any(boasts)
+                    {
+                        self.nothing_left_below(group, 1);
+                    }
                 }
             }
             What::Listen(group, event, act) => self.listen(op, group, event, act),
@@ -635,7 +691,7 @@ impl Life {
             let mut levels = self.twin.levels(cache.group);
             let home = levels.find(|&level| self.twin.groups[level].online);
             let home = home.unwrap_or(cache.group);
-            let is_asked = cache.nature == Nature::Honest
+            let is_asked = matches!(cache.nature, Nature::Honest | Nature::Modest)
                 && !cache.gone.load(Ordering::SeqCst)
                 && self.twin.groups[home].online
                 && self.twin.is_within(home, target);

@@ -25,8 +25,8 @@ pub(super) struct Ask {
     pub(super) top: Option<usize>,
     /// It may be refused beside credit: credit was in the way as the call began.
     pub(super) beside_credit: bool,
-    /// How often caches had been asked.
-    calls: u64,
+    /// How often caches had been asked, where the call asks them.
+    pub(super) calls: Option<u64>,
     began: Instant,
 }
 
@@ -103,7 +103,7 @@ impl Life {
             verb,
             top: None,
             beside_credit,
-            calls: self.shared.calls(),
+            calls: Some(self.shared.calls()),
             began: clock::now(),
         }
     }
@@ -225,7 +225,7 @@ impl Life {
         if matches!(verb, Verb::Plain) && counter == 0 {
             self.nothing_left_for(level, ask);
         }
-        if matches!(verb, Verb::WaitNot) && counter == 0 && ask.calls == self.shared.calls() {
+        if matches!(verb, Verb::WaitNot) && counter == 0 && ask.calls == Some(self.shared.calls()) {
             self.nothing_left_for(level, ask);
         }
         None

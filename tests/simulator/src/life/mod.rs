@@ -217,6 +217,7 @@ impl Life {
     }
 
     fn step(&mut self, op: &Op) {
+        self.shared.begin();
         match op.1 {
             What::Create(parent, name, max) => {
                 let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
