@@ -29,11 +29,6 @@ fn ops() {
 }
 
 #[test]
-fn lifecycle() {
-    replay("lifecycle", oracle::groups::run::run_bytes);
-}
-
-#[test]
 fn stats() {
     replay("stats", oracle::stats::run::run_bytes);
 }
