@@ -104,6 +104,7 @@ pub(crate) fn forget_orders(tree: &Tree) {
 }
 
 fn is_spared(group: &Counter) -> bool {
+    // Mutation: one-group-alone-is-exempt
     group.path_to_root().any(|level| marks(level).has(EXEMPT))
 }
 

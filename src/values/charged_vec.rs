@@ -278,6 +278,7 @@ impl<T> ChargedVec<T> {
 
     /// Gives the capacity back that no item takes.
     pub fn shrink_to_fit(&mut self) {
+        // Mutation: a-vector-shrinks-uncharged
         self.edit(Vec::shrink_to_fit);
     }
 
