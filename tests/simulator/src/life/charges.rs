@@ -295,8 +295,8 @@ impl Life {
             }
             What::RawCharge(group, verb, size) => self.raw_charge(op, group, verb, size),
             What::RawUncharge(number, bytes) => self.raw_uncharge(op, number, bytes),
-            What::IntoRaw(number) => self.into_word(op, number),
-            What::FromRaw(number) => self.from_word(op, number),
+            What::IntoRaw(number) => self.make_word(op, number),
+            What::FromRaw(number) => self.make_charge_of_word(op, number),
             What::CentralTake(group, size) => self.central_take(op, group, size),
             What::CentralRelease(group) => {
                 if let Some(group) = self.group(group) {

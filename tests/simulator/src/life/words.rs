@@ -11,7 +11,7 @@ use crate::script::Op;
 impl Life {
     /// A charge of memory becomes bytes without a guard. One of no bytes keeps a handle, which a
     /// charge alone gives up.
-    pub(super) fn into_word(&mut self, op: &Op, number: u8) {
+    pub(super) fn make_word(&mut self, op: &Op, number: u8) {
         if self.charges.is_empty() || self.raws.len() >= CHARGES_MAX {
             return;
         }
@@ -31,7 +31,7 @@ impl Life {
     }
 
     /// What is left of such bytes is a charge again.
-    pub(super) fn from_word(&mut self, op: &Op, number: u8) {
+    pub(super) fn make_charge_of_word(&mut self, op: &Op, number: u8) {
         if self.raws.is_empty() || self.charges.len() >= CHARGES_MAX {
             return;
         }
