@@ -84,6 +84,7 @@ impl Charge {
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
         // Mutation: charges-of-two-counters-are-merged
         if self.header != other.header {
+            // Mutation: a-merge-that-fails-keeps-a-handle
             pin_group(self.counter());
             return Err(MergeError {
                 charge: other,

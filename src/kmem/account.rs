@@ -49,6 +49,7 @@ impl Kmem {
         };
         let held = kmem.charge.bytes();
         let bytes = placement.bytes();
+        // Mutation: more-is-placed-than-charged
         if bytes > held {
             kmem.charge.force_grow(Bytes(bytes - held));
         }
@@ -206,6 +207,7 @@ impl Kmem {
             };
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
+            // Mutation: relocated-bytes-are-there-twice
             left -= bytes;
             want(self.accounts.scope(Some(node)), bytes);
         }
@@ -281,6 +283,7 @@ impl Kmem {
         if self.charge.header() != other.charge.header() || self.stat() != other.stat() {
             return Err(Box::new(other));
         }
+        // Mutation: a-merge-of-accounts-takes-one-line
         std::mem::take(&mut other.accounts.lines)
             .into_iter()
             .for_each(|line| self.accounts.add(line));

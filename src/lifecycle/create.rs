@@ -143,6 +143,7 @@ pub(crate) fn create(
             rings::end(&group);
             // Mutation: a-group-that-is-not-made-keeps-its-events
             events::forget(&group);
+            // Mutation: a-group-that-is-not-made-keeps-its-name
             group_object::of(&group).end();
             make::recycle_unused(tree, group.into_raw());
             // A parent that goes offline is the reason, whatever else there is.
@@ -179,6 +180,7 @@ fn link(
             counter.batch.store(parent.batch(), Ordering::Relaxed);
         }
     }
+    // Mutation: a-percentage-of-nothing-is-counted
     for &(kind, limit) in settings.wanted {
         if let Some(limit) = limit {
             limits::set_unlinked(group, kind, limit)

@@ -153,6 +153,7 @@ fn walk_for<'a>(
     walked?;
     // The thread charges for somebody else. Its round of reclaim must not count these bytes as
     // taken by itself, so only the audit hears of them.
+    // Mutation: what-a-line-gives-is-not-audited
     if group.tree().config.audit {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
@@ -306,6 +307,7 @@ impl Waiting {
             return;
         };
         let group = waiter.group;
+        // Mutation: sizes-of-waits-stay
         for level in group.path_to_root() {
             self.below
                 .remove(&(level.key(), waiter.may_ask_for(), ticket));
@@ -787,6 +789,7 @@ impl Ticket {
             let in_line = waiter.decided.is_none();
             if in_line {
                 waiting.leave_line(self.number, &level);
+                // Mutation: a-wait-that-is-left-keeps-its-mark
                 waiting.forget(self.number);
             }
             let waiter = take_out(&mut waiting.waiters, self.number)?;

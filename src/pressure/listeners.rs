@@ -212,6 +212,7 @@ pub(crate) fn collect(
                     count,
                     times,
                 };
+                // Mutation: one-listener-of-two-is-told
                 notifications.push(Notification {
                     callback: Arc::clone(callback),
                     happened,

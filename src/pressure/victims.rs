@@ -109,6 +109,7 @@ pub(crate) fn forget_orders(tree: &Tree) {
 }
 
 fn is_spared(group: &Counter) -> bool {
+    // Mutation: one-group-alone-is-exempt
     group
         .path_to_root()
         .any(|level| oom_flags(level).has(EXEMPT))

@@ -107,6 +107,7 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
     let list = lists.lists.get_mut(ring as usize)?;
     let gone = list.remove(&place(reclaimer))?;
     // The last one of the group: the rings leave the group out from here on.
+    // Mutation: one-registration-ends-for-all
     if list.is_empty() {
         rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
     }

@@ -532,6 +532,7 @@ impl<M: RingMember> Rings<M> {
         for reason in [RingReason::Excess, RingReason::Reclaimers] {
             self.set_own(ring, reason, false);
         }
+        // Mutation: ring-numbers-are-lost
         let parent = self.free.replace(ring).unwrap_or(NO_RING);
         self.all[ring as usize] = Ring {
             parent,

@@ -254,6 +254,7 @@ impl StatTables {
         }
         self.publish();
         self.remove_writers(number, gone);
+        // Mutation: cells-are-not-used-again
         self.free_entries.extend(freed);
         if self.first_of(number).is_some() {
             return None;

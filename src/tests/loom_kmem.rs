@@ -55,29 +55,6 @@ fn loom_precharge_vs_drain() {
     });
 }
 
-/// One thread accounts while another flushes the group and its parent: the account is in one of
-/// them, and once.
-#[test]
-fn loom_account_vs_flush() {
-    model(|| {
-        let (_runtime, root) = build(bare().nodes(2));
-        let query = group(&root, "q");
-        let first = account(&query, 4_096);
-        let (read, second) = race(
-            root.clone(),
-            |root| on(&root, FAR),
-            || account(&query, 8_192),
-        );
-        assert!(read == 4_096 || read == 12_288, "{read}");
-        assert_eq!(
-            [on(&query, FAR), on(&root, FAR), on(&root, NEAR)],
-            [12_288, 12_288, 0]
-        );
-        drop((first, second));
-        assert_eq!([on(&query, FAR), on(&root, FAR)], [0, 0]);
-    });
-}
-
 /// One thread accounts, another takes off, with a flush between.
 #[test]
 fn loom_account_moves_vs_flush() {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
-use super::schedules::{Condvar, EVER, Mutex, in_one_go};
+use super::schedules::{EVER, in_one_go};
 use super::{
     beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race,
 };
@@ -209,23 +209,6 @@ fn loom_next_of_a_queue_vs_uncharge() {
     });
 }
 
-/// The first in line leaves while it is served: what it was given goes to the next.
-#[test]
-fn loom_wake_vs_cancel() {
-    model(|| {
-        let (_runtime, root, held) = full();
-        let waker = waker();
-        let [first, second] = [(); 2].map(|()| waiting(&root, 1, &waker));
-        let other = beside(held, drop);
-        drop(first);
-        let charge = block_on(second).unwrap();
-        other.join().unwrap();
-        assert_has_it(&root, &charge);
-        drop(charge);
-        assert_eq!(root.usage(), 0);
-    });
-}
-
 /// The first in line, past which no charge may barge any more, leaves: there is room for the next.
 #[test]
 fn loom_next_vs_cancel() {
@@ -283,25 +266,6 @@ fn loom_waiter_moves_to_a_cache() {
             (1, 2, 0)
         );
         drop((charge, more));
-    });
-}
-
-/// A waiter moves to the line of its own group, and leaves with it, while another thread serves it.
-#[test]
-fn loom_waiter_moves_and_leaves_with_the_group() {
-    model(|| {
-        let (runtime, root) = bare(1);
-        let gone = root.create("gone", Limits::new().max(1)).unwrap();
-        let held = group(&root, "other").charge(1).unwrap();
-        let future = waiting(&gone, 1, Waker::noop());
-        // The group itself has no room for the waiter any more: once the root has, the waiter goes
-        // into line there.
-        let more = gone.force_charge(1);
-        let other = beside(held, drop);
-        drop((future, more));
-        in_one_go(|| end(gone));
-        other.join().unwrap();
-        assert_released_once(&runtime);
     });
 }
 
@@ -454,40 +418,6 @@ fn loom_event_vs_listener_dropped() {
         drop(registration);
         assert_eq!(at_work.load(Ordering::SeqCst), 0, "a call is under way");
         other.join().unwrap();
-    });
-}
-
-/// The victim's thread gives its memory back when its hook is called; the charge that it was chosen
-/// for gets it.
-#[test]
-fn loom_victim_vs_charger() {
-    model(|| {
-        let (_runtime, root) = bare(1);
-        root.set_oom_policy(OomPolicy::Choose);
-        let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
-        let held = hog.charge(1).unwrap();
-        let called = Arc::new((Mutex::new(false), Condvar::new()));
-        let victim = beside((held, Arc::clone(&called)), |(held, called)| {
-            let (called, changed) = &*called;
-            let mut called = called.lock().unwrap();
-            while !*called {
-                called = changed.wait(called).unwrap();
-            }
-            drop(called);
-            drop(held);
-        });
-        let hook = hog.on_cancel(move |_| {
-            *called.0.lock().unwrap() = true;
-            called.1.notify_one();
-        });
-        let charge = asks.charge(1);
-        assert!(charge.is_ok(), "the victim's byte");
-        victim.join().unwrap();
-        assert_eq!(
-            (hog.usage(), asks.usage(), hog.events().get(Event::OomKill)),
-            (0, 1, 1)
-        );
-        drop((hook, charge));
     });
 }
 

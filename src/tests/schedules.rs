@@ -16,8 +16,8 @@ pub(super) use checker::model_of_figures;
 /// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold
 /// without either, see `docs::orderings`. All that happens with the pair happens here, too.
 pub(super) use checker::model_without_pair;
-pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges};
 use checker::{JoinHandle, spawn};
+pub(super) use checker::{in_one_go, loads_are_exchanges};
 
 use crate::{CounterConfig, PageCounter};
 

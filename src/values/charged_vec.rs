@@ -287,6 +287,7 @@ impl<T> ChargedVec<T> {
     /// [`Charge`](crate::Charge) gives them back. The vector may be copied to a smaller block. How
     /// much stays is the allocator's to say.
     pub fn shrink_to_fit(&mut self) {
+        // Mutation: a-vector-shrinks-uncharged
         self.edit(Vec::shrink_to_fit);
     }
 

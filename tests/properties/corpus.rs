@@ -29,18 +29,8 @@ fn ops() {
 }
 
 #[test]
-fn lifecycle() {
-    replay("lifecycle", oracle::groups::run::run_bytes);
-}
-
-#[test]
 fn stats() {
     replay("stats", oracle::stats::run::run_bytes);
-}
-
-#[test]
-fn reclaim() {
-    replay("reclaim", oracle::reclaim::run::run_bytes);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! Random operations on the library and on a naive twin of it, which must agree.
 //!
 //! * `oracle`: the twins, which the fuzz targets use as well;
-//! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
+//! * `counters`, `protection`: trees of counters; `reclaim`, `stats`: groups, whose lives
+//!   `tests/simulator` has;
 //! * `stalls`: for how long chargers stand still, by a clock of the test;
 //! * `peaks`: the peak of live bytes, where the true one is known;
 //! * `paths`: each group online has a path of its own;
@@ -11,7 +12,6 @@
 
 mod corpus;
 mod counters;
-mod lifecycle;
 mod oracle;
 mod paths;
 mod peaks;

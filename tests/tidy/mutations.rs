@@ -59,6 +59,21 @@ pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
     models
 }
 
+/// The mutations of all tables, those of the simulator with them.
+pub(crate) fn mutations_named() -> BTreeSet<String> {
+    let named = |table: String| {
+        rows(&table)
+            .into_iter()
+            .map(|(name, _)| name.to_owned())
+            .collect()
+    };
+    TABLES
+        .map(read)
+        .into_iter()
+        .flat_map::<Vec<String>, _>(named)
+        .collect()
+}
+
 /// The mutations that the marks of a source name.
 fn marks(source: &str) -> impl Iterator<Item = &str> {
     source

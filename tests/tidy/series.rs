@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::chapter::{Chapter, Holder, Section, Verdict};
 use self::expected::{Expected, SERIES};
 use crate::edges::models_written;
-use crate::mutations::mutations_of;
+use crate::mutations::mutations_named;
 use crate::reader::{read, read_all, root};
 use crate::rules::Rule;
 
@@ -57,14 +57,13 @@ impl Tree {
         ] {
             files.insert(path.to_owned(), read(path));
         }
-        let mutations = mutations_of().into_values().flatten().collect();
         let manifest = read("benches/Cargo.toml");
         let names = manifest
             .split("[[bench]]")
             .skip(1)
             .filter_map(|entry| entry.split('"').nth(1));
         Tree {
-            mutations,
+            mutations: mutations_named(),
             models: models_written(),
             benches: names.map(str::to_owned).collect(),
             files,

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use loom::model::Builder;
-pub(crate) use loom::sync::{Condvar, Mutex};
 pub(crate) use loom::thread::{JoinHandle, spawn};
 
 pub(crate) use crate::sync::checker::loads_are_exchanges;

@@ -3,7 +3,6 @@
 //! no atomic. Threads, locks and time are those of the standard library; the barrier pair is a
 //! fence in each model.
 
-pub(crate) use std::sync::{Condvar, Mutex};
 pub(crate) use std::thread::{JoinHandle, spawn};
 
 pub(crate) fn model(f: impl FnOnce()) {

@@ -6,10 +6,27 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes that are allocated now.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of the heap that are allocated, by the program and by the crate.
+pub(crate) fn in_use() -> usize {
+    IN_USE.load(Ordering::Relaxed)
+}
+
+/// Counts a block that was given, or not.
+fn given(block: *mut u8, bytes: usize) -> *mut u8 {
+    if !block.is_null() {
+        IN_USE.fetch_add(bytes, Ordering::Relaxed);
+    }
+    block
 }
 
 /// The system's allocator, which refuses where it is told to.
@@ -49,7 +66,7 @@ unsafe impl GlobalAlloc for Refusing {
             std::ptr::null_mut()
         } else {
             // SAFETY: as the caller promises.
-            unsafe { System.alloc(layout) }
+            given(unsafe { System.alloc(layout) }, layout.size())
         }
     }
 
@@ -58,7 +75,7 @@ unsafe impl GlobalAlloc for Refusing {
             std::ptr::null_mut()
         } else {
             // SAFETY: as the caller promises.
-            unsafe { System.alloc_zeroed(layout) }
+            given(unsafe { System.alloc_zeroed(layout) }, layout.size())
         }
     }
 
@@ -67,11 +84,16 @@ unsafe impl GlobalAlloc for Refusing {
             std::ptr::null_mut()
         } else {
             // SAFETY: as the caller promises.
-            unsafe { System.realloc(block, layout, size) }
+            let moved = given(unsafe { System.realloc(block, layout, size) }, size);
+            if !moved.is_null() {
+                IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+            }
+            moved
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(block, layout) }
     }

@@ -133,7 +133,15 @@ impl Reclaim for AskedCache {
                 later.report(cache.evict(want));
                 0
             }
-            Nature::Honest | Nature::Busy => cache.evict(want),
+            Nature::Modest => {
+                cache.evict(want);
+                0
+            }
+            Nature::Honest
+            | Nature::Busy
+            | Nature::EstimatesNothing
+            | Nature::EstimatesAll
+            | Nature::PanicsInEstimate => cache.evict(want),
         }
     }
 }
@@ -383,6 +391,11 @@ impl World {
                 _ = self.runtime.counts();
             }
             What::VecNew(_)
+            | What::CreateWithPercent(..)
+            | What::IntoRaw(_)
+            | What::FromRaw(_)
+            | What::KmemMerge(..)
+            | What::KmemRelocate(..)
             | What::DropHandle(_)
             | What::Time(_)
             | What::End

@@ -34,6 +34,8 @@ pub struct Setup {
     pub groups_max: u32,
     /// NUMA nodes.
     pub nodes: usize,
+    /// Objects of the pools lie without a byte between them.
+    pub packed: bool,
     /// `low` and `min` of a parent protect its children.
     pub recursive: bool,
     /// Incidents that are kept.
@@ -58,6 +60,7 @@ impl Default for Setup {
             max: u64::MAX,
             groups_max: 64,
             nodes: 1,
+            packed: false,
             recursive: false,
             incidents: 0,
             stat_batch: None,
@@ -132,6 +135,14 @@ pub enum Nature {
     Quits,
     /// It promises, and keeps it at once.
     Promises,
+    /// It gives what it is asked for, and says that it gave nothing.
+    Modest,
+    /// It gives what it is asked for, and estimates that it has nothing.
+    EstimatesNothing,
+    /// It gives what it is asked for, and estimates that it has no end.
+    EstimatesAll,
+    /// It gives what it is asked for, and panics when its estimate is asked for.
+    PanicsInEstimate,
 }
 
 /// What a listener, a hook or a waker does.
@@ -179,6 +190,8 @@ pub enum What {
     CreateWith(u8, u8, u8),
     /// The same while the allocator refuses after so many allocations.
     CreateDenied(u8, u8, u8),
+    /// The same with a soft limit of so many percent of the nearest max above.
+    CreateWithPercent(u8, u8, u8),
     /// Takes a handle more.
     CloneHandle(u8),
     /// Drops a handle.
@@ -227,6 +240,10 @@ pub enum What {
     RawCharge(u8, Verb, Size),
     /// Gives bytes without a guard back.
     RawUncharge(u8, u64),
+    /// A charge goes through a word of a foreign program.
+    IntoRaw(u8),
+    /// What is left of it becomes a charge again.
+    FromRaw(u8),
 
     /// Makes a vector that is charged.
     VecNew(u8),
@@ -296,6 +313,10 @@ pub enum What {
     Kmem(u8, u64, u8),
     /// Memory moves between nodes.
     KmemMove(u8, u8, u8, u64),
+    /// The second becomes part of the first.
+    KmemMerge(u8, u8),
+    /// So many bytes of it are found on that node, and the others on none.
+    KmemRelocate(u8, u8, u64),
     /// A part on a node is freed.
     KmemShrink(u8, u8, u64),
     /// Accounted memory moves to another group.
@@ -418,6 +439,15 @@ fn size(rng: &mut Xoshiro256PlusPlus) -> Size {
     }
 }
 
+/// Caches are asked for some pages at least, so some are larger than that.
+fn size_of_cache(rng: &mut Xoshiro256PlusPlus) -> Size {
+    if rng.random_bool(0.3) {
+        Size::Bytes(pick(rng, &[16_384, 16_385, 50_000, 65_536, 300_000]))
+    } else {
+        size(rng)
+    }
+}
+
 fn act(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Act {
     match rng.random_range(0..8) {
         _ if !swarm.acts => Act::Nothing,
@@ -446,6 +476,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
             64
         },
         nodes: if swarm.kmem { pick(rng, &[1, 2, 4]) } else { 1 },
+        packed: rng.random_bool(0.2),
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
@@ -621,8 +652,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
     let made = match row {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
         22..32 => What::Drop(a),
-        32..42 if swarm.tree => match rng.random_range(0..12) {
+        32..42 if swarm.tree => match rng.random_range(0..13) {
             0..=3 => create(rng, a),
+            12 => What::CreateWithPercent(a, b, rng.random_range(1..=100)),
             11 => What::CreateWith(a, b, rng.random_range(0..5)),
             4 => What::CloneHandle(a),
             5 | 6 => What::DropHandle(a),
@@ -664,8 +696,10 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             _ => What::Transfer(a, b),
         },
         62..65 if swarm.further => What::ChargeSet(a, rng.random(), size(rng), size(rng)),
-        65..68 if swarm.raw => match rng.random_range(0..2) {
-            0 => What::RawCharge(a, verb(rng, swarm), size(rng)),
+        65..68 if swarm.raw => match rng.random_range(0..6) {
+            0 | 1 => What::RawCharge(a, verb(rng, swarm), size(rng)),
+            2 => What::IntoRaw(a),
+            3 => What::FromRaw(a),
             _ => What::RawUncharge(a, pick(rng, &SIZES)),
         },
         68..72 if swarm.vectors => match rng.random_range(0..8) {
@@ -691,11 +725,11 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         },
         82..87 if swarm.caches => match rng.random_range(0..10) {
             0..=2 => What::Cache(a, nature(rng), rng.random_range(0..3)),
-            3..=5 => What::Fill(a, size(rng)),
+            3..=5 => What::Fill(a, size_of_cache(rng)),
             6 => What::Evict(a, pick(rng, &SIZES)),
             7 => What::Unregister(a),
             8 => What::CacheDrop(a),
-            _ => What::Reclaim(a, size(rng)),
+            _ => What::Reclaim(a, size_of_cache(rng)),
         },
         87..89 if swarm.listeners => match rng.random_range(0..3) {
             0 | 1 => {
@@ -718,8 +752,14 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             }
             _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
         },
-        93..95 if swarm.kmem => match rng.random_range(0..7) {
-            0..=2 => What::Kmem(a, pick(rng, &SIZES), rng.random_range(0..5)),
+        93..95 if swarm.kmem => match rng.random_range(0..9) {
+            0..=2 => {
+                // Beyond what was charged, as far as anything may be forced.
+                let spots = if swarm.forced { 6 } else { 5 };
+                What::Kmem(a, pick(rng, &SIZES), rng.random_range(0..spots))
+            }
+            7 => What::KmemMerge(a, b),
+            8 => What::KmemRelocate(a, rng.random_range(0..5), pick(rng, &SIZES)),
             3 => What::KmemMove(
                 a,
                 rng.random_range(0..5),
@@ -759,6 +799,10 @@ fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
         Nature::Busy,
         Nature::Quits,
         Nature::Promises,
+        Nature::Modest,
+        Nature::EstimatesNothing,
+        Nature::EstimatesAll,
+        Nature::PanicsInEstimate,
     ];
     pick(rng, &all)
 }

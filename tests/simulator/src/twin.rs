@@ -33,10 +33,14 @@ pub(crate) struct Group {
     pub(crate) max: [u64; COUNTERS],
     pub(crate) high: u64,
     pub(crate) soft: u64,
+    /// The soft limit is so much of the nearest max above.
+    pub(crate) percent: Option<Percent>,
     pub(crate) low: u64,
     pub(crate) min: u64,
     pub(crate) thresholds: (u8, u8),
     pub(crate) observes: bool,
+    /// It and all below it are spared where groups are cancelled.
+    pub(crate) exempt: bool,
     /// Refusals here.
     pub(crate) refused: [u64; COUNTERS],
     /// What was added to the group itself.
@@ -56,6 +60,8 @@ pub(crate) enum No {
 pub(crate) enum NotMade {
     Offline,
     Taken,
+    /// No level above has a max that a percentage could be of.
+    NoMax,
 }
 
 /// The twin of a tree. Group 0 is the root; numbers are never used again.
@@ -84,10 +90,12 @@ impl Twin {
             max: [max, u64::MAX],
             high: u64::MAX,
             soft: u64::MAX,
+            percent: None,
             low: 0,
             min: 0,
             thresholds: (0, 0),
             observes: false,
+            exempt: false,
             refused: [0; COUNTERS],
             items: [0; ITEMS],
         });
@@ -186,6 +194,13 @@ impl Twin {
         if self.children(parent).any(|child| is_taken(&child)) {
             return Err(NotMade::Taken);
         }
+        let (percent, soft) = match limits.soft {
+            Some(Limit::Percent(percent)) => {
+                let max = self.max_above(parent).ok_or(NotMade::NoMax)?;
+                (Some(percent), Some(Limit::Bytes(percent.of(max))))
+            }
+            soft => (None, soft),
+        };
         let bytes = |limit: Option<Limit>, default: u64| match limit {
             None => default,
             Some(Limit::Bytes(bytes)) => bytes,
@@ -194,7 +209,8 @@ impl Twin {
         let made = self.add(Some(parent), name.into(), bytes(limits.max, u64::MAX));
         let group = &mut self.groups[made];
         group.high = bytes(limits.high, u64::MAX);
-        group.soft = bytes(limits.soft, u64::MAX);
+        group.soft = bytes(soft, u64::MAX);
+        group.percent = percent;
         group.low = bytes(limits.low, 0);
         group.min = bytes(limits.min, 0);
         group.thresholds = [limits.elevated, limits.critical]
@@ -233,6 +249,33 @@ impl Twin {
         group.min = 0;
         group.low = 0;
         group.soft = u64::MAX;
+        group.percent = None;
+    }
+
+    /// The nearest max from that level up.
+    fn max_above(&self, level: usize) -> Option<u64> {
+        self.levels(level)
+            .map(|level| self.groups[level].max[0])
+            .find(|&max| max < u64::MAX)
+    }
+
+    /// A max has moved, and percentages follow. One of nothing stays as it is.
+    pub(crate) fn follow(&mut self, moved: usize) {
+        for group in self.online_below(moved).collect::<Vec<_>>() {
+            let Group {
+                percent, parent, ..
+            } = self.groups[group];
+            if let Some(percent) = percent
+                && let Some(max) = parent.and_then(|parent| self.max_above(parent))
+            {
+                self.groups[group].soft = percent.of(max);
+            }
+        }
+    }
+
+    /// It may not be cancelled.
+    pub(crate) fn is_spared(&self, group: usize) -> bool {
+        self.levels(group).any(|level| self.groups[level].exempt)
     }
 
     /// Its limits only count: it observes, or one above it does.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
 use memcg::{
-    Bytes, Charge, Event, Freshness, Group, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    Bytes, Charge, Event, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
     ReclaimPriority, Registration,
 };
 
@@ -46,11 +46,24 @@ pub(super) struct Shared {
     strange: AtomicBool,
     /// Foreign code does more than count.
     busy: AtomicBool,
+    /// How often caches were asked.
+    calls: AtomicU64,
+    /// The group that was asked last in the present operation.
+    last: Mutex<Option<GroupId>>,
 }
 
 impl Shared {
     fn note(&self, entry: Entry) {
         lock(&self.log).push(entry);
+    }
+
+    /// The next operation begins.
+    pub(super) fn begin(&self) {
+        *lock(&self.last) = None;
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
     }
 
     /// No callback charges or gives back by itself, so what happens is known to the byte.
@@ -191,6 +204,15 @@ impl Cache {
         if want == 0 {
             self.fault(at());
         }
+        let before = lock(&self.shared.last).replace(group.id());
+        // One that was asked just before may have taken the group out of its excess.
+        if context.pass() == ReclaimPass::Soft
+            && before != Some(group.id())
+            && self.shared.is_quiet()
+            && !is_in_excess(&group, &target)
+        {
+            self.fault(format!("{}, and is not in excess", at()));
+        }
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
         }
@@ -228,12 +250,27 @@ impl Cache {
     }
 }
 
+/// It is above its soft limit, or one above it is, up to the target.
+fn is_in_excess(group: &Group, target: &Group) -> bool {
+    let mut levels = std::iter::once(group.clone()).chain(group.ancestors());
+    let is_top = |level: &Group| level == target;
+    loop {
+        match levels.next() {
+            None => return false,
+            Some(level) if level.inspect().is_in_excess() => return true,
+            Some(level) if is_top(&level) => return false,
+            Some(_) => {}
+        }
+    }
+}
+
 /// What is registered.
 struct Asked(Arc<Cache>);
 
 impl Reclaim for Asked {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         let cache = &self.0;
+        cache.shared.calls.fetch_add(1, Ordering::SeqCst);
         if !is_actor() {
             // No turn is given away: what a thread of the runtime does comes at any time.
             cache.shared.strange.store(true, Ordering::SeqCst);
@@ -241,7 +278,14 @@ impl Reclaim for Asked {
         }
         cache.check(want, context);
         match cache.nature {
-            Nature::Honest => cache.evict(want),
+            Nature::Honest
+            | Nature::EstimatesNothing
+            | Nature::EstimatesAll
+            | Nature::PanicsInEstimate => cache.evict(want),
+            Nature::Modest => {
+                cache.evict(want);
+                0
+            }
             Nature::Half => {
                 cache.evict(want / 2);
                 want
@@ -273,7 +317,12 @@ impl Reclaim for Asked {
     }
 
     fn reclaimable(&self) -> u64 {
-        self.0.bytes()
+        match self.0.nature {
+            Nature::EstimatesNothing => 0,
+            Nature::EstimatesAll => u64::MAX - 1,
+            Nature::PanicsInEstimate => panic!("on purpose"),
+            _ => self.0.bytes(),
+        }
     }
 }
 
@@ -329,6 +378,7 @@ impl Life {
                     Entry::Rang(key) => self.rang(key),
                     Entry::Cancelled(key) => {
                         self.cancelled = true;
+                        self.is_not_spared(key);
                         called.push(key);
                     }
                     Entry::Fault(what) => panic!("{what}"),
@@ -377,6 +427,20 @@ impl Life {
                             || report.freed + report.pending >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
                     );
+                    assert!(
+                        report.requested == bytes
+                            && report.soft_visited <= report.visited
+                            && !report.timed_out,
+                        "{report:?} of {bytes}"
+                    );
+                    // What one claims that boasts is believed, as far as it may have gone to a stock.
+                    let boasts =
+                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
+                    if fell.saturating_add(report.pending) < bytes
+                        && !self.caches.iter().any(boasts)
+                    {
+                        self.nothing_left_below(group, 1);
+                    }
                 }
             }
             What::Listen(group, event, act) => self.listen(op, group, event, act),
@@ -542,9 +606,11 @@ impl Life {
         }
         let registration = self.on(op, group, move |group| {
             group.on_cancel(move |why| {
-                shared.note(Entry::Cancelled(key));
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
+                }
+                shared.note(Entry::Cancelled(key));
+                if !is_actor() {
                     return;
                 }
                 let bag = lock(&held).take();
@@ -561,6 +627,18 @@ impl Life {
             bag,
             registration,
         });
+    }
+
+    /// A group that is cancelled is none that is spared.
+    fn is_not_spared(&self, key: Key) {
+        let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) else {
+            return;
+        };
+        assert!(
+            !self.shared.is_quiet() || !self.twin.is_spared(hook.group),
+            "{} is cancelled, and exempt",
+            self.twin.path(hook.group)
+        );
     }
 
     /// A group that is cancelled has all its hooks called.
@@ -612,11 +690,15 @@ impl Life {
         }
         let top = self.handle(target);
         for cache in &self.caches {
-            let is_asked = cache.nature == Nature::Honest
+            // Reclaimers of a group that is offline are those of the nearest one above that is not.
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online);
+            let home = home.unwrap_or(cache.group);
+            let is_asked = matches!(cache.nature, Nature::Honest | Nature::Modest)
                 && !cache.gone.load(Ordering::SeqCst)
-                && self.twin.groups[cache.group].online
-                && self.twin.is_within(cache.group, target);
-            let Some(group) = self.handles[cache.group].first().filter(|_| is_asked) else {
+                && self.twin.groups[home].online
+                && self.twin.is_within(home, target);
+            let Some(group) = self.handles[home].first().filter(|_| is_asked) else {
                 continue;
             };
             let protected = group

@@ -25,6 +25,8 @@ pub(super) struct Ask {
     pub(super) top: Option<usize>,
     /// It may be refused beside credit: credit was in the way as the call began.
     pub(super) beside_credit: bool,
+    /// How often caches had been asked, where the call asks them.
+    pub(super) calls: Option<u64>,
     began: Instant,
 }
 
@@ -103,6 +105,7 @@ impl Life {
             verb,
             top: None,
             beside_credit,
+            calls: Some(self.shared.calls()),
             began: clock::now(),
         }
     }
@@ -151,7 +154,11 @@ impl Life {
         if error.is_offline() {
             let is_right = allowed.contains(&Err(No::Offline));
             assert!(is_right, "{error}, the twin says {allowed:?}");
-            assert_eq!(error.requested(), bytes, "{error}");
+            assert_eq!(
+                (error.requested(), error.group().id()),
+                (bytes, self.ids[group]),
+                "{error}"
+            );
             return None;
         }
         if error.is_cancelled() {
@@ -179,8 +186,12 @@ impl Life {
             self.twin.groups[level].refused[counter] += 1;
         }
         assert_eq!(
-            (refusal.requested(), refusal.counter()),
-            (bytes, [None, Some("further")][counter]),
+            (
+                refusal.requested(),
+                refusal.requester().id(),
+                refusal.counter()
+            ),
+            (bytes, self.ids[group], [None, Some("further")][counter]),
             "{error}"
         );
         let mut in_line = in_line.into_iter();
@@ -207,7 +218,18 @@ impl Life {
             self.twin.groups[level].max[counter],
             "{error}"
         );
+        if !self.keeps {
+            // A charge above max fits beside no credit.
+            let live = self.twin.live(level, counter);
+            assert!(
+                refusal.usage() == live || bytes > refusal.max(),
+                "{error}, {live} are live: credit stood behind"
+            );
+        }
         if matches!(verb, Verb::Plain) && counter == 0 {
+            self.nothing_left_for(level, ask);
+        }
+        if matches!(verb, Verb::WaitNot) && counter == 0 && ask.calls == Some(self.shared.calls()) {
             self.nothing_left_for(level, ask);
         }
         None
@@ -277,6 +299,8 @@ impl Life {
             }
             What::RawCharge(group, verb, size) => self.raw_charge(op, group, verb, size),
             What::RawUncharge(number, bytes) => self.raw_uncharge(op, number, bytes),
+            What::IntoRaw(number) => self.make_word(op, number),
+            What::FromRaw(number) => self.make_charge_of_word(op, number),
             What::CentralTake(group, size) => self.central_take(op, group, size),
             What::CentralRelease(group) => {
                 if let Some(group) = self.group(group) {

@@ -130,6 +130,8 @@ impl Life {
         self.hold(Life::items_hold);
         self.hold(Life::events_hold);
         self.hold(Life::listeners_hold);
+        self.hold(Life::pools_hold);
+        self.hold(Life::ids_hold);
         #[cfg(feature = "adapters")]
         self.hold(Life::adapters_hold);
         self.probe();

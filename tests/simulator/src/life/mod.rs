@@ -7,17 +7,24 @@
 //! * here: the state, the operations on the tree and its limits, and the end;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
+//! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
+//!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
 //! * `adapters`: allocators, channels, requests, containers, the host's files, the page of metrics.
 
 #[cfg(feature = "adapters")]
 mod adapters;
 mod callbacks;
 mod charges;
+mod cycles;
 pub(crate) mod figures;
+mod placements;
+mod pools;
 mod tasks;
 mod values;
+mod words;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +32,7 @@ use memcg::simulated_time as clock;
 
 use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
+use memcg::footprint::PoolAlign;
 use memcg::{
     Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Runtime,
     StatKey, Unit,
@@ -62,6 +70,8 @@ pub(crate) struct Life {
     handles: Vec<Vec<Group>>,
     charges: Vec<(Key, Charge)>,
     raws: Vec<Key>,
+    /// The words of those that were charges.
+    words: BTreeMap<Key, usize>,
     vectors: Vec<(Key, ChargedVec<u64>)>,
     tasks: Vec<Task>,
     caches: Vec<Arc<Cache>>,
@@ -112,6 +122,7 @@ impl Life {
             items,
             charges: Vec::new(),
             raws: Vec::new(),
+            words: BTreeMap::new(),
             vectors: Vec::new(),
             tasks: Vec::new(),
             caches: Vec::new(),
@@ -217,6 +228,7 @@ impl Life {
     }
 
     fn step(&mut self, op: &Op) {
+        self.shared.begin();
         match op.1 {
             What::Create(parent, name, max) => {
                 let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
@@ -224,6 +236,10 @@ impl Life {
             }
             What::CreateWith(parent, name, form) => {
                 self.create(op, parent, name, form_of_limits(form), None);
+            }
+            What::CreateWithPercent(parent, name, percent) => {
+                let limits = Limits::new().soft(Limit::percent(percent));
+                self.create(op, parent, name, limits, None);
             }
             What::CreateDenied(parent, name, given) => {
                 self.create(op, parent, name, form_of_limits(given), Some(given));
@@ -334,6 +350,8 @@ impl Life {
             | What::Drop(..)
             | What::RawCharge(..)
             | What::RawUncharge(..)
+            | What::IntoRaw(..)
+            | What::FromRaw(..)
             | What::CentralTake(..)
             | What::CentralGive(..)
             | What::CentralRelease(..) => self.step_charge(op),
@@ -346,6 +364,8 @@ impl Life {
             | What::StatRead(..)
             | What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMerge(..)
+            | What::KmemRelocate(..)
             | What::KmemShrink(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_value(op),
@@ -412,7 +432,8 @@ impl Life {
                 self.handles.push(vec![group]);
             }
             ((Err(CreateError::Offline { .. }), _), Err(NotMade::Offline))
-            | ((Err(CreateError::Taken { .. }), _), Err(NotMade::Taken)) => {}
+            | ((Err(CreateError::Taken { .. }), _), Err(NotMade::Taken))
+            | ((Err(CreateError::Limit(_)), _), Err(NotMade::NoMax)) => {}
             // Objects that the twin does not know may be among the most.
             ((Err(CreateError::Full { .. }), _), Ok(_))
                 if self.there() >= self.setup.groups_max as usize || self.keeps =>
@@ -544,11 +565,14 @@ impl Life {
                 // A thread of the runtime reclaims for charges that do not block.
                 self.keeps = true;
             }
-            Kind::Soft if is_online => twin.soft = bytes,
+            Kind::Soft if is_online => (twin.soft, twin.percent) = (bytes, None),
             Kind::Low if is_online => twin.low = bytes,
             Kind::Min if is_online => twin.min = bytes,
             Kind::Soft | Kind::Low | Kind::Min => {}
             Kind::Mark => self.keeps = true,
+        }
+        if matches!(kind, Kind::Max | Kind::MaxNow) {
+            self.twin.follow(group);
         }
         if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
             // Before what is given back for it, after it, or in between.
@@ -578,6 +602,9 @@ impl Life {
             return;
         };
         let what = op.1.clone();
+        if let What::OomExempt(..) = what {
+            self.twin.groups[group].exempt = whether;
+        }
         self.on(op, group, move |group| match what {
             What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),
             What::Oom(..) => group.set_oom_policy(OomPolicy::Refuse),
@@ -644,6 +671,7 @@ impl Life {
         self.actor(&op(0)).run(move || drop(handles));
         self.hold(Life::runtime_is_empty);
         self.make_most_groups();
+        self.cycles_leave_nothing();
         if let Some(root) = root {
             for number in 0..COUNTERS {
                 let counter = root.counter(self.counter(number)).expect("declared");
@@ -762,6 +790,11 @@ pub(crate) fn configure(setup: &Setup) -> Configured {
         .groups_max(setup.groups_max)
         .recursive_protection(setup.recursive)
         .nodes(setup.nodes)
+        .pool_align(if setup.packed {
+            PoolAlign::Packed
+        } else {
+            PoolAlign::CacheLine
+        })
         // Long enough for any reclaimer of a run; each operation asks them as often as it may.
         .reclaim_time(Duration::from_secs(600))
         .delay_max(Duration::from_millis(setup.delay))

@@ -234,7 +234,9 @@ impl Life {
             call: Call::Future(future, Waker::from(Arc::clone(&bell))),
         };
         self.keeps = true;
-        let ask = self.ask(group, 0, Verb::WaitNot, bytes);
+        let mut ask = self.ask(group, 0, Verb::WaitNot, bytes);
+        // A thread of the runtime asks caches, and not this call.
+        ask.calls = None;
         match self.poll(op, &mut task) {
             Poll::Ready(found) => {
                 if !is_timed && let Err(error) = &found {

@@ -83,6 +83,8 @@ impl Life {
             }
             What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMerge(..)
+            | What::KmemRelocate(..)
             | What::KmemShrink(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_kmem(op),
@@ -199,14 +201,14 @@ impl Life {
     // === Memory on nodes ===
 
     /// As the machine sees it: with one node all is there.
-    fn spot(&self, number: u8) -> Option<usize> {
+    pub(super) fn spot(&self, number: u8) -> Option<usize> {
         match self.setup.nodes {
             0 | 1 => Some(0),
             nodes => Some(usize::from(number)).filter(|&node| node < nodes),
         }
     }
 
-    fn node(spot: Option<usize>) -> Option<NodeId> {
+    pub(super) fn node(spot: Option<usize>) -> Option<NodeId> {
         spot.map(|node| NodeId::new(node as u16))
     }
 
@@ -228,6 +230,12 @@ impl Life {
     fn step_kmem(&mut self, op: &Op) {
         if let What::Kmem(group, bytes, node) = op.1 {
             return self.new_kmem(op, group, bytes, node);
+        }
+        if let What::KmemMerge(into, from) = op.1 {
+            return self.merge_kmem(op, into, from);
+        }
+        if let What::KmemRelocate(number, node, bytes) = op.1 {
+            return self.relocate_kmem(op, number, node, bytes);
         }
         let (What::KmemMove(number, ..)
         | What::KmemShrink(number, ..)
@@ -300,7 +308,13 @@ impl Life {
         }
     }
 
-    fn keep_kmem(&mut self, at: usize, key: Key, kmem: Kmem, places: BTreeMap<Option<usize>, u64>) {
+    pub(super) fn keep_kmem(
+        &mut self,
+        at: usize,
+        key: Key,
+        kmem: Kmem,
+        places: BTreeMap<Option<usize>, u64>,
+    ) {
         assert_eq!(kmem.bytes(), self.twin.of(key).bytes, "held");
         let placement = kmem.placement();
         for (&spot, &bytes) in &places {
@@ -320,11 +334,15 @@ impl Life {
         };
         self.keeps = true;
         let spot = self.spot(node);
-        // Now and then more is charged than is placed.
-        let more = if node == 4 { bytes / 2 } else { 0 };
-        let ask = self.ask(group, 0, Verb::Plain, bytes + more);
+        // Now and then more is charged than is placed, or less.
+        let charged = match node {
+            4 => bytes + bytes / 2,
+            5 => bytes / 2,
+            _ => bytes,
+        };
+        let ask = self.ask(group, 0, Verb::Plain, charged);
         let found = self.on(op, group, move |group| {
-            let precharge = group.precharge(Bytes(bytes + more))?;
+            let precharge = group.precharge(Bytes(charged))?;
             let mut placement = Placement::new();
             placement.add(Self::node(spot), Bytes(bytes));
             Ok(precharge.account(&placement))

@@ -1,0 +1,80 @@
+//! Memory on nodes that meets: two accounts become one, and one is found elsewhere.
+
+use std::collections::BTreeMap;
+
+use memcg::Bytes;
+use memcg::kmem::Placement;
+
+use super::Life;
+use super::values::NodeMemory;
+use crate::script::Op;
+
+impl Life {
+    /// The second becomes part of the first, if both are of one group.
+    pub(super) fn merge_kmem(&mut self, op: &Op, into: u8, from: u8) {
+        let most = self.kmems.len();
+        if most < 2 {
+            return;
+        }
+        let (into, from) = (usize::from(into) % most, usize::from(from) % most);
+        if into == from {
+            return;
+        }
+        let NodeMemory {
+            key: gone,
+            kmem: other,
+            places: others,
+        } = self.kmems.remove(from);
+        let at = if into > from { into - 1 } else { into };
+        let NodeMemory {
+            key,
+            mut kmem,
+            mut places,
+        } = self.kmems.remove(at);
+        let (to, of) = (self.twin.of(key), self.twin.of(gone));
+        let (kmem, refused) = self.actor(op).run(move || {
+            let refused = kmem.merge(other).err();
+            (kmem, refused)
+        });
+        assert_eq!(refused.is_none(), to.group == of.group, "merged");
+        match refused {
+            Some(other) => self.keep_kmem(at, gone, *other, others),
+            None => {
+                self.twin.release(gone);
+                self.twin.set(key, to.bytes + of.bytes);
+                for (spot, bytes) in others {
+                    *places.entry(spot).or_default() += bytes;
+                }
+            }
+        }
+        self.keep_kmem(at, key, kmem, places);
+    }
+
+    /// At most so many bytes are on that node, and the others on none.
+    pub(super) fn relocate_kmem(&mut self, op: &Op, number: u8, node: u8, bytes: u64) {
+        if self.kmems.is_empty() {
+            return;
+        }
+        let at = usize::from(number) % self.kmems.len();
+        let NodeMemory {
+            key,
+            mut kmem,
+            places,
+        } = self.kmems.remove(at);
+        let spot = self.spot(node);
+        let mut wanted = Placement::new();
+        wanted.add(Self::node(spot), Bytes(bytes));
+        let kmem = self.actor(op).run(move || {
+            kmem.relocate(&wanted);
+            kmem
+        });
+        let held = self.twin.of(key).bytes;
+        // With one node all is there, whatever is said.
+        let nowhere = self.spot(u8::MAX);
+        let there = bytes.min(held);
+        let mut now: BTreeMap<_, _> = places.into_keys().map(|spot| (spot, 0)).collect();
+        *now.entry(spot).or_default() += there;
+        *now.entry(nowhere).or_default() += held - there;
+        self.keep_kmem(at, key, kmem, now);
+    }
+}
