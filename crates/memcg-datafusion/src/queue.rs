@@ -32,8 +32,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 ///
 /// A result is never sent twice, and never another one than the query has without a limit. A query
 /// runs again only before its first row has left the plan, in whatever partition, by a new physical
-/// plan of the same logical plan, and only if each part of the plan is known to give the same rows again:
-/// DataFusion's own tables in memory, files, views and series, and what the service
+/// plan of the same logical plan, and only if each part of the plan is known to give the same rows
+/// again: DataFusion's own tables in memory, files, views and series, and what the service
 /// [declares](crate::PoolConfig::repeatable). From its first row on, and with any other part from
 /// its start, it waits in its place: it keeps what it has, no other query starts below the full
 /// group before it goes on, and one that is refused there gives all back at once. A `COPY` or an
@@ -54,8 +54,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 ///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused
 /// a query, one sends rows at a time: another keeps its first rows (16 batches of each partition,
-/// for which it is charged) until that one ends or its reader pauses, and for a fiftieth of the patience at most. A
-/// query that cannot run again starts as late.
+/// for which it is charged) until that one ends or its reader pauses, and for a fiftieth of the
+/// patience at most. A query that cannot run again starts as late.
 ///
 /// # Tenants
 ///

@@ -736,7 +736,7 @@ impl QueuedStream {
         }
     }
 
-    /// Polls the input of an attempt. `Pending` with `None`: its attempt is over.
+    /// Polls the input of the attempt with this number, and gives back what it has been lent.
     fn poll_input(
         &self,
         number: u64,
