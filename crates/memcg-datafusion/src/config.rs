@@ -180,11 +180,10 @@ impl PoolConfig {
     }
 
     /// Has a query that is refused memory that others hold wait in line and run again: see
-    /// [`QueryQueue`]. The setting concerns the plans of [sessions](crate::InGroupSession), but for
-    /// `EXPLAIN ANALYZE`.
+    /// [`QueryQueue`]. The setting concerns the plans of [sessions](crate::InGroupSession).
     ///
-    /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock
-    /// some six times in all.
+    /// A query that never waits takes the queue's lock some six times in all. Its plan is copied
+    /// once, node by node, for what is shown of it before it has run.
     #[cfg(feature = "session")]
     pub fn queue(mut self, queue: &QueryQueue) -> PoolConfig {
         self.queue = Some(queue.clone());

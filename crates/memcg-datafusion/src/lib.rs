@@ -33,12 +33,16 @@ mod pool;
 mod queue;
 #[cfg(feature = "session")]
 mod queued;
+#[cfg(feature = "session")]
+mod readers;
 mod refusal;
 #[cfg(feature = "session")]
 mod repeats;
 mod replays;
 #[cfg(feature = "session")]
 mod rules;
+#[cfg(feature = "session")]
+mod runs;
 #[cfg(feature = "session")]
 mod session;
 #[cfg(feature = "session")]

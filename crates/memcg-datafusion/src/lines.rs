@@ -7,11 +7,12 @@
 //! less than its `low`, and those of a tenant whose queries have needed little.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
 use memcg::{Group, GroupId};
+
+use crate::readers::Readers;
 
 /// A query, or a level where one is to run alone, gives back no more once the bytes that it holds
 /// have not fallen for this time.
@@ -30,38 +31,9 @@ const PASSED_BY_PROTECTED_PART: u32 = 2;
 /// What has needed little: such a part of what the level may hold, for all queries of the tenant
 /// that run there.
 const SMALL_PART: u64 = 16;
-/// A reader that has taken a batch and asked for no other has paused after this time.
-const PAUSED: Duration = Duration::from_millis(50);
 /// Ended queries by which a tenant's next one is judged, and tenants that are remembered.
 const JUDGED_BY: usize = 4;
 const TENANTS: usize = 1_024;
-
-/// The reader of a query's rows: it asks for the next batch, or has taken one and is away.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    away: Mutex<Option<Instant>>,
-}
-
-impl Reader {
-    fn set(&self, away: Option<Instant>) {
-        *self.away.lock().unwrap_or_else(PoisonError::into_inner) = away;
-    }
-
-    /// It asks for a batch.
-    pub(crate) fn asks(&self) {
-        self.set(None);
-    }
-
-    /// It has taken one.
-    pub(crate) fn takes(&self) {
-        self.set(Some(Instant::now()));
-    }
-
-    fn has_paused(&self) -> bool {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        away.is_some_and(|since| since.elapsed() >= PAUSED)
-    }
-}
 
 /// A query as the lines know it, for as long as it waits or runs.
 #[derive(Clone)]
@@ -74,7 +46,7 @@ pub(crate) struct Query {
     /// Most queries of the tenant that run at a time.
     pub(crate) most: usize,
     pub(crate) patience: Duration,
-    pub(crate) reader: Arc<Reader>,
+    pub(crate) readers: Arc<Readers>,
 }
 
 impl Query {
@@ -93,8 +65,8 @@ pub(crate) struct State {
     widths: HashMap<(GroupId, GroupId), Width>,
     /// Growths that wait in place.
     pub(crate) in_place: Vec<Growth>,
-    /// Wakers of attempts that hold their rows back.
-    pub(crate) holding: Vec<Arc<AtomicWaker>>,
+    /// Readers of attempts that hold their rows back.
+    pub(crate) holding: Vec<Arc<Readers>>,
     pub(crate) has_thread: bool,
     /// Most bytes that the last queries of each tenant have held.
     sizes: HashMap<GroupId, Sizes>,
@@ -132,7 +104,6 @@ pub(crate) struct Waiting {
     /// The query's plan cannot run twice.
     pub(crate) is_last: bool,
     pub(crate) query: Query,
-    pub(crate) waker: Arc<AtomicWaker>,
     pub(crate) until: Instant,
     /// `None`: the query is new.
     pub(crate) refused: Option<Refused>,
@@ -220,7 +191,7 @@ impl State {
             if !attempt.query.is_below(level) {
                 continue;
             }
-            if attempt.query.reader.has_paused() {
+            if attempt.query.readers.have_paused() {
                 paused += 1;
             } else {
                 moving = moving.saturating_add(attempt.query.own.live());
@@ -250,7 +221,7 @@ impl State {
     fn closed(&self) -> Vec<Closed> {
         let alone = self.running.iter().filter_map(|attempt| {
             let alone = attempt.alone.as_ref()?;
-            (!attempt.query.reader.has_paused()).then(|| {
+            (!attempt.query.readers.have_paused()).then(|| {
                 let passes = if alone.is_passed {
                     Duration::ZERO
                 } else {
@@ -360,7 +331,7 @@ impl State {
         self.running.iter().any(|other| {
             other.is_last
                 && other.id != id
-                && !other.query.reader.has_paused()
+                && !other.query.readers.have_paused()
                 && other.query.levels.iter().any(is_full)
         })
     }
@@ -464,9 +435,9 @@ impl State {
         tenants.iter().flat_map(of).collect()
     }
 
-    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers
+    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the readers
     /// of these queries, and of those that hold rows back: they look again.
-    pub(crate) fn advance(&mut self) -> Vec<Arc<AtomicWaker>> {
+    pub(crate) fn advance(&mut self) -> Vec<Arc<Readers>> {
         let now = Instant::now();
         let mut wakes = std::mem::take(&mut self.holding);
         if self.waiting.is_empty() {
@@ -521,8 +492,8 @@ impl State {
                         })
                     });
                     let is_alone = alone.is_some();
+                    wakes.push(Arc::clone(&waiting.query.readers));
                     self.start(waiting.id, waiting.query, alone, waiting.is_last);
-                    wakes.push(waiting.waker);
                     // What it has closed while it waited is open; alone, it closes more.
                     closed.retain(|closed| closed.by != id);
                     if is_alone {
@@ -531,7 +502,7 @@ impl State {
                 }
                 (false, true) => {
                     self.waiting[at].is_over = true;
-                    wakes.push(Arc::clone(&self.waiting[at].waker));
+                    wakes.push(Arc::clone(&self.waiting[at].query.readers));
                     closed.retain(|closed| closed.by != id);
                 }
                 (false, false) => {
@@ -607,10 +578,13 @@ impl Refused {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use memcg::{Bytes, Limit, Limits, Runtime};
 
     use super::*;
     use crate::queue::{Place, QueryQueue, Turn};
+    use crate::readers::PAUSED;
 
     const LONG: Duration = Duration::from_secs(3_600);
 
@@ -619,11 +593,11 @@ mod tests {
     }
 
     /// Puts a query of a new group below `tenant` into the line.
-    fn arrives(queue: &QueryQueue, tenant: &Group, name: &str) -> (Place, Group, Arc<Reader>) {
+    fn arrives(queue: &QueryQueue, tenant: &Group, name: &str) -> (Place, Group, Arc<Readers>) {
         let own = group(tenant, name, Limits::new());
-        let reader = Arc::default();
-        let place = queue.arrive(&own, &Arc::default(), &reader, false);
-        (place, own, reader)
+        let readers = Arc::default();
+        let place = queue.arrive(&own, &readers, false);
+        (place, own, readers)
     }
 
     fn runs(place: &Place) -> bool {
@@ -643,7 +617,7 @@ mod tests {
     fn refused(place: &Place, own: &Group, level: &Group) -> Option<Place> {
         let of_others = place.of_others(level, own)?;
         assert!(place.may_run_again(&of_others));
-        Some(place.line_up(of_others, &Arc::default()))
+        Some(place.line_up(of_others))
     }
 
     /// The tenants that use less than their low come first, then the important ones, then those
@@ -677,9 +651,8 @@ mod tests {
                         levels: Arc::from([tenant.id(), root.id()]),
                         most: usize::MAX,
                         patience: LONG,
-                        reader: Arc::default(),
+                        readers: Arc::default(),
                     },
-                    waker: Arc::default(),
                     until: Instant::now() + LONG,
                     refused: None,
                     is_over: round > 5,
@@ -735,9 +708,9 @@ mod tests {
         let root = runtime.root();
         let [slow, a, b] = ["slow", "a", "b"].map(|name| group(&root, name, Limits::new()));
         let queue = QueryQueue::new(3, LONG);
-        let (holder, _, reader) = arrives(&queue, &slow, "1");
+        let (holder, _, readers) = arrives(&queue, &slow, "1");
         let (first, own, _) = arrives(&queue, &a, "1");
-        reader.takes();
+        readers.takes(0);
         std::thread::sleep(2 * PAUSED);
         let waits = refused(&first, &own, &root).unwrap();
         drop(first);
@@ -747,7 +720,7 @@ mod tests {
         assert!(passed.iter().all(|(place, ..)| runs(place)) && !runs(&waits));
         assert!(runs(&of_its_own));
         drop(of_its_own);
-        reader.asks();
+        readers.asks(0, Waker::noop());
         let (late, ..) = arrives(&queue, &b, "4");
         assert!(!runs(&late));
         drop((holder, passed));

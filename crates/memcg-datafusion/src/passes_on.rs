@@ -1,12 +1,15 @@
 //! Common part of plans that pass on what their input gives.
 
 /// The methods of an `ExecutionPlan` that passes on what its field `input` gives, but for `execute`
-/// and `metrics`. The plan `$with` has another input, `$input`, and else what `$own` has. The
-/// adapter of Ballista has such a plan, too.
+/// and `metrics`. The plan `$with` has another input, `$input`, and else what `$own` has. `$shown` is
+/// the input to show, where that is another one. The adapter of Ballista has such a plan, too.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! passes_on {
     ($name:literal, |$own:ident, $input:ident| $with:expr) => {
+        $crate::passes_on!($name, |$own, $input| $with, |own| &own.input);
+    };
+    ($name:literal, |$own:ident, $input:ident| $with:expr, |$this:ident| $shown:expr) => {
         fn name(&self) -> &str {
             $name
         }
@@ -26,7 +29,8 @@ macro_rules! passes_on {
         fn children(
             &self,
         ) -> ::std::vec::Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
-            ::std::vec![&self.input]
+            let $this = self;
+            ::std::vec![$shown]
         }
 
         fn apply_expressions(

@@ -15,7 +15,9 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{
     DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext,
 };
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::Stream;
@@ -26,24 +28,28 @@ use crate::figures::{RunningPartition, RunningPlan};
 use crate::files::Files;
 use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queued::{is_in_queue, put_partitions_in_queue};
+use crate::queued::{is_in_queue, put_partitions_in_queue, show_in_queue, with_input};
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
-/// The last rule: it puts the whole plan into a group.
+/// The last rule of a query that is shown, not run: it shows the operators that a session adds.
 #[derive(Debug)]
-pub(crate) struct RunInGroup {
+pub(crate) struct ShowInGroup {
+    pub(crate) query: Arc<LogicalPlan>,
     pub(crate) pool: Arc<GroupPool>,
-    pub(crate) env: Arc<RuntimeEnv>,
 }
 
-impl PhysicalOptimizerRule for RunInGroup {
+impl PhysicalOptimizerRule for ShowInGroup {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(put_in_group(plan, &self.pool, Some(&self.env)))
+        let plan = match self.pool.queued() {
+            Some(queued) => show_in_queue(plan, &self.query, &queued.repeatable)?,
+            None => plan,
+        };
+        put_query_in_group(plan, &self.pool, None)
     }
 
     fn name(&self) -> &str {
@@ -55,19 +61,29 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN
-/// ANALYZE, the plan that runs is below the root. `env` is the runtime of the session.
-pub(crate) fn put_in_group(
+/// Puts the plan of a query into the group of `pool`. In a plan of EXPLAIN ANALYZE, what runs is
+/// below the root, which shows it. `env` is the runtime of the session.
+pub(crate) fn put_query_in_group(
+    plan: Arc<dyn ExecutionPlan>,
+    pool: &Arc<GroupPool>,
+    env: Option<&Arc<RuntimeEnv>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.downcast_ref::<AnalyzeExec>() {
+        Some(shows) => {
+            let input = put_in_group(Arc::clone(shows.input()), pool, env);
+            with_input(plan, input)
+        }
+        None => Ok(put_in_group(plan, pool, env)),
+    }
+}
+
+/// Puts a plan into the group of `pool`, unless it is in a group already.
+fn put_in_group(
     plan: Arc<dyn ExecutionPlan>,
     pool: &Arc<GroupPool>,
     env: Option<&Arc<RuntimeEnv>>,
 ) -> Arc<dyn ExecutionPlan> {
-    let is_there = plan.is::<InGroupExec>()
-        || plan
-            .children()
-            .first()
-            .is_some_and(|input| input.is::<InGroupExec>());
-    if is_there {
+    if plan.is::<InGroupExec>() {
         plan
     } else {
         InGroupExec::over(plan, pool, env.cloned())

@@ -8,14 +8,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
 use memcg::{Group, GroupId};
 
-use crate::ended::contain;
-use crate::lines::{Growth, HOLDS_PART, Query, Reader, Refused, Running, SETTLED, State, Waiting};
+use crate::lines::{Growth, HOLDS_PART, Query, Refused, Running, SETTLED, State, Waiting};
+use crate::readers::Readers;
 
 /// Time between two looks of the thread at the line: memory that comes back and patience that ends
 /// wake no thread.
@@ -31,18 +31,31 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// failed. One that is refused for its own max, or with no query beside it, is not run again.
 ///
 /// A result is never sent twice, and never another one than the query has without a limit. A query
-/// runs again only before its first row has left the plan, by a new physical plan of the same
-/// logical plan, and only if each part of the plan is known to give the same rows again:
-/// DataFusion's own tables in memory, files, views and series, and what the service
+/// runs again only before its first row has left the plan, in whatever partition, by a new physical
+/// plan of the same logical plan, and only if each part of the plan is known to give the same rows
+/// again: DataFusion's own tables in memory, files, views and series, and what the service
 /// [declares](crate::PoolConfig::repeatable). From its first row on, and with any other part from
 /// its start, it waits in its place: it keeps what it has, no other query starts below the full
 /// group before it goes on, and one that is refused there gives all back at once. A `COPY` or an
 /// `INSERT` runs again until its sink gets the first row.
 ///
+/// # Partitions
+///
+/// The plan of a query in the queue has the partitions that it has without one.
+/// `execute_stream_partitioned` gives their streams, to be read in parallel: they wait in line, are
+/// refused and run again together, as one query. The first row of any of them is the first row of
+/// the query, and so is the end of one, whose rows another run may have put elsewhere. From then on a
+/// refusal of any is an error of all. A stream that is dropped leaves the others alone; the last one
+/// gives all back.
+///
+/// `EXPLAIN ANALYZE` waits and runs again as its query does, and shows the run whose rows have come:
+/// so do the metrics of a plan that is kept. `QueuedExec` shows how often a query was run again
+/// (`restarts`), and the time that it has waited in line (`time_in_line`).
+///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused
-/// a query, one sends rows at a time: another keeps its first rows (16 batches, for which it is
-/// charged) until that one ends or its reader pauses, and for a fiftieth of the patience at most. A
-/// query that cannot run again starts as late.
+/// a query, one sends rows at a time: another keeps its first rows (16 batches of each partition,
+/// for which it is charged) until that one ends or its reader pauses, and for a fiftieth of the
+/// patience at most. A query that cannot run again starts as late.
 ///
 /// # Tenants
 ///
@@ -152,10 +165,8 @@ impl Shared {
 }
 
 /// Wakes queries. The caller does not hold the lock: a waker is foreign code.
-fn wake(wakers: Vec<Arc<AtomicWaker>>) {
-    wakers
-        .into_iter()
-        .for_each(|waker| contain(move || waker.wake()));
+fn wake(queries: Vec<Arc<Readers>>) {
+    queries.into_iter().for_each(Wake::wake);
 }
 
 /// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits or holds
@@ -267,15 +278,9 @@ impl QueryQueue {
     }
 
     /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn
-    /// wakes `waker`. `is_last`: its plan cannot run twice.
-    pub(crate) fn arrive(
-        &self,
-        own: &Group,
-        waker: &Arc<AtomicWaker>,
-        reader: &Arc<Reader>,
-        is_last: bool,
-    ) -> Place {
-        let query = self.query(own, reader);
+    /// wakes its readers. `is_last`: its plan cannot run twice.
+    pub(crate) fn arrive(&self, own: &Group, readers: &Arc<Readers>, is_last: bool) -> Place {
+        let query = self.query(own, readers);
         let id = {
             let mut state = self.shared.lock();
             state.next += 1;
@@ -291,7 +296,6 @@ impl QueryQueue {
             id,
             is_last,
             query: query.clone(),
-            waker: Arc::clone(waker),
             until: Instant::now() + self.patience,
             refused: None,
             is_over: false,
@@ -308,7 +312,7 @@ impl QueryQueue {
         place
     }
 
-    fn query(&self, own: &Group, reader: &Arc<Reader>) -> Query {
+    fn query(&self, own: &Group, readers: &Arc<Readers>) -> Query {
         let groups: Vec<Group> = std::iter::once(own.clone())
             .chain(own.ancestors())
             .collect();
@@ -324,7 +328,7 @@ impl QueryQueue {
             levels: groups.iter().map(Group::id).collect(),
             most: self.most,
             patience: self.patience,
-            reader: Arc::clone(reader),
+            readers: Arc::clone(readers),
         }
     }
 
@@ -503,7 +507,7 @@ impl Place {
 
     /// Ends the attempt and puts its query back into the line. The query has given all its memory
     /// back, or is about to.
-    pub(crate) fn line_up(&self, refusal: OfOthers, waker: &Arc<AtomicWaker>) -> Place {
+    pub(crate) fn line_up(&self, refusal: OfOthers) -> Place {
         let OfOthers {
             level,
             own,
@@ -541,7 +545,6 @@ impl Place {
             id,
             is_last: false,
             query,
-            waker: Arc::clone(waker),
             until,
             refused: Some(Refused {
                 level,
@@ -583,14 +586,17 @@ impl Place {
         may
     }
 
-    /// Has `waker` woken for another look at [`makes_last`](Self::makes_last). False: the rows have
-    /// been held back `since` long ago, or the system gives no thread to look.
-    pub(crate) fn holds(&self, since: Instant, waker: &Arc<AtomicWaker>) -> bool {
+    /// Has `readers` woken for another look at [`makes_last`](Self::makes_last). False: the rows
+    /// have been held back `since` long ago, or the system gives no thread to look.
+    pub(crate) fn holds(&self, since: Instant, readers: &Arc<Readers>) -> bool {
         if since.elapsed() >= self.queue.patience / HOLDS_PART {
             return false;
         }
         let mut state = self.shared().lock();
-        state.holding.push(Arc::clone(waker));
+        // Each partition that holds rows back comes by.
+        if !state.holding.iter().any(|held| Arc::ptr_eq(held, readers)) {
+            state.holding.push(Arc::clone(readers));
+        }
         self.shared().is_watched(&mut state)
     }
 

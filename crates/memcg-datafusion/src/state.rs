@@ -20,15 +20,14 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use memcg::{Bytes, Group, InGroup};
 
 use crate::figures::WithFigures;
 use crate::frames::unmarked;
-use crate::plan::{RunInGroup, put_in_group, with_pool};
+use crate::plan::{ShowInGroup, put_query_in_group, with_pool};
 use crate::pool::GroupPool;
-use crate::queued::{Logical, put_in_queue};
+use crate::queued::{Again, Logical, Plan, put_in_queue};
 use crate::rules::Rules;
 use crate::settings::{Keys, RUNTIME, runtime_of};
 use crate::tables::{MarkedCatalogs, marked_function};
@@ -167,7 +166,6 @@ unsafe fn exchange<S, F>(state: &mut S, field: impl Fn(&S) -> &F, new: F) -> Res
 }
 
 type Planner = Arc<dyn QueryPlanner + Send + Sync>;
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// The planner of a group's session. `None`: the session is outside of all groups.
 fn own_planner(planner: &Planner) -> Option<&InGroupPlanner> {
@@ -198,19 +196,14 @@ impl InGroupPlanner {
         let env = self.runtime(session.runtime_env(), is_of_a_command(plan))?;
         let plan = &unmarked(plan.clone())?.data;
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
-            return Ok(put_in_group(
-                self.inner.create_physical_plan(plan, session).await?,
-                &self.pool,
-                Some(&env),
-            ));
+            let planned = self.inner.create_physical_plan(plan, session).await?;
+            return put_query_in_group(planned, &self.pool, Some(&env));
         };
-        let is_run = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let queued = self.pool.queued().filter(|_| is_run);
         let mut rules = state.physical_optimizers().to_vec();
-        if queued.is_none() {
-            rules.push(Arc::new(RunInGroup {
+        if let LogicalPlan::Explain(explain) = plan {
+            rules.push(Arc::new(ShowInGroup {
+                query: Arc::clone(&explain.plan),
                 pool: Arc::clone(&self.pool),
-                env: Arc::clone(&env),
             }));
         }
         // This state lives as long as the planner plans, or the plan that may be made again.
@@ -221,18 +214,19 @@ impl InGroupPlanner {
             .with_runtime_env(Arc::clone(&env))
             .build();
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
-        if let Some(queued) = queued {
-            planned = put_in_queue(
-                planned,
-                Logical {
-                    planner: Arc::clone(&self.inner),
-                    plan: plan.clone(),
+        let is_run = !matches!(plan, LogicalPlan::Explain(_));
+        if let Some(queued) = self.pool.queued().filter(|_| is_run) {
+            let planner = Arc::clone(&self.inner);
+            let again = |query: &LogicalPlan, _: &Plan| {
+                Again::Logical(Box::new(Logical {
+                    planner,
+                    plan: query.clone(),
                     state,
-                },
-                &queued.repeatable,
-            )?;
+                }))
+            };
+            planned = put_in_queue(planned, plan, &queued.repeatable, again)?;
         }
-        Ok(put_in_group(planned, &self.pool, Some(&env)))
+        put_query_in_group(planned, &self.pool, Some(&env))
     }
 
     /// The runtime of the session, where a statement finds `theirs`: if SQL has set another one

@@ -9,6 +9,7 @@ mod figures;
 mod files;
 mod frames;
 mod lines;
+mod partitions;
 mod pool;
 mod queries;
 mod queue;
