@@ -284,7 +284,7 @@ impl<T> ChargedVec<T> {
     }
 
     /// Gives the capacity back that no item takes, and its bytes of charge, as the drop of a
-    /// [`Charge`](crate::Charge) gives them back. The vector may be copied to a smaller block. How
+    /// [`Charge`] gives them back. The vector may be copied to a smaller block. How
     /// much stays is the allocator's to say.
     pub fn shrink_to_fit(&mut self) {
         // Mutation: a-vector-shrinks-uncharged

@@ -18,6 +18,7 @@ mod things;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -93,11 +94,18 @@ fn step(scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
     }
 }
 
+/// A scope ends when its threads have returned, before what they own thread by thread is dropped; a thread
+/// that is joined has given its credit back, too.
+fn end(thread: ScopedJoinHandle<'_, ()>) {
+    thread.join().expect("no thread panics");
+}
+
 /// One life of the heap.
 fn live(seed: u64, done: &AtomicU64, tally: &Arc<Tally>) {
     let scene = Scene::new(seed, tally);
     let heap = Heap::default();
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for thread in 0..THREADS {
             let scene = &scene;
             let heap = &heap;
@@ -112,28 +120,31 @@ fn live(seed: u64, done: &AtomicU64, tally: &Arc<Tally>) {
             let ops = OPS_PER_LIFE / THREADS;
             // One of them stays, with its stock and its cells; in the place of the others one comes
             // after the other.
-            if thread == 0 {
-                scope.spawn(move || work(ops, seed));
-                continue;
-            }
-            scope.spawn(move || {
-                for one in 0..ops / OPS_PER_THREAD {
-                    std::thread::scope(|scope| {
-                        drop(scope.spawn(move || work(OPS_PER_THREAD, seed + one)))
-                    });
-                }
+            threads.push(if thread == 0 {
+                scope.spawn(move || work(ops, seed))
+            } else {
+                scope.spawn(move || {
+                    for one in 0..ops / OPS_PER_THREAD {
+                        std::thread::scope(|scope| {
+                            end(scope.spawn(move || work(OPS_PER_THREAD, seed + one)));
+                        });
+                    }
+                })
             });
         }
+        threads.into_iter().for_each(end);
     });
     let mut things = heap.take_all();
     let kinds = things.len();
     things.shuffle(&mut SmallRng::seed_from_u64(seed));
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         while !things.is_empty() {
             let some =
                 things.split_off(things.len() - things.len().min(kinds / THREADS as usize + 1));
-            scope.spawn(move || drop(some));
+            threads.push(scope.spawn(move || drop(some)));
         }
+        threads.into_iter().for_each(end);
     });
     // Dropping may have put more there.
     drop(heap.take_all());
@@ -156,6 +167,7 @@ fn nothing_is_left_of_what_outlived_its_group_its_runtime_and_its_thread() {
     let objects = scene::objects();
     for seed in 1..=ops.div_ceil(OPS_PER_LIFE) {
         live(seed, &done, &tally);
+        scene::soon(|| scene::objects() == objects);
         assert_eq!(
             scene::objects(),
             objects,

@@ -278,12 +278,7 @@ impl Scene {
             .expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        // A scope ends when its threads have returned, before what they own thread by thread is dropped:
-        // one of them may be giving back the credit of the last group now.
-        let begun = Instant::now();
-        while now.dying_count() > 0 && begun.elapsed() < Duration::from_secs(10) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        soon(|| now.dying_count() == 0);
         assert_eq!(
             (now.group_count(), now.dying_count()),
             (1, 0),
@@ -301,6 +296,7 @@ impl Scene {
         for (root, further) in roots.into_inner().expect("no thread panics with it") {
             assert!(root.is_offline() && root.children().is_empty());
             root.memory().drain();
+            soon(|| root.usage() == 0);
             let counter = root.counter(further).expect("its own");
             assert_eq!(
                 (
@@ -319,11 +315,21 @@ impl Scene {
                 "of kernel memory"
             );
         }
+        soon(|| token.others() == 0);
         assert_eq!(
             token.others(),
             0,
             "listeners, hooks, reclaimers and wakers that no thread can call any more"
         );
+    }
+}
+
+/// Waits for what a thread of the library does a moment later: one that reclaims, wakes or tells keeps the
+/// group that it does so for, also while the program ends it.
+pub(crate) fn soon(is_done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_done() && begun.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
