@@ -259,8 +259,12 @@ impl Twin {
             .find(|&max| max < u64::MAX)
     }
 
-    /// A max has moved, and percentages follow. One of nothing stays as it is.
-    pub(crate) fn follow(&mut self, moved: usize) {
+    /// The max moves, and percentages of a max of memory follow. One of nothing stays as it is.
+    pub(crate) fn set_max(&mut self, moved: usize, counter: usize, max: u64) {
+        self.groups[moved].max[counter] = max;
+        if counter > 0 {
+            return;
+        }
         for group in self.online_below(moved).collect::<Vec<_>>() {
             let Group {
                 percent, parent, ..

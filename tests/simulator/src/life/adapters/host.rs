@@ -134,7 +134,7 @@ impl Life {
     }
 
     fn set_by_host(&mut self, group: usize, max: u64) {
-        self.twin.groups[group].max[0] = max;
+        self.twin.set_max(group, 0, max);
         self.settle_accounts();
     }
 

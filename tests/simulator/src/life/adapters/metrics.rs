@@ -201,14 +201,14 @@ impl Life {
         let written = self.on(op, group, move |group| file.write(group, &text));
         match (written, form) {
             (Ok(()), ..6) => {
-                let online = self.twin.groups[group].online;
+                let is_online = self.twin.groups[group].online;
                 let twin = &mut self.twin.groups[group];
                 match file {
-                    GroupFile::Max if form == 2 => twin.max[0] = u64::MAX,
-                    GroupFile::Max => twin.max[0] = bytes,
+                    GroupFile::Max if form == 2 => self.twin.set_max(group, 0, u64::MAX),
+                    GroupFile::Max => self.twin.set_max(group, 0, bytes),
                     GroupFile::High => twin.high = bytes,
-                    GroupFile::Soft if online => twin.soft = bytes,
-                    GroupFile::Low if online => twin.low = bytes,
+                    GroupFile::Soft if is_online => (twin.soft, twin.percent) = (bytes, None),
+                    GroupFile::Low if is_online => twin.low = bytes,
                     _ => {}
                 }
             }
