@@ -36,7 +36,7 @@ macro_rules! ensure_eq {
     };
 }
 
-pub(super) use {ensure, ensure_eq};
+pub(crate) use {ensure, ensure_eq};
 
 impl Life {
     /// Holds now; or soon, where a thread of the runtime may be at work. What that thread does for
