@@ -792,14 +792,15 @@ impl World {
     /// No thread of the run is at work: what is charged is what the run holds. A thread of the
     /// runtime may reclaim a little longer, and takes from a cache between two looks.
     fn rest(&self) {
-        for task in self.tasks.take_all() {
-            self.poll(task);
-        }
         self.runtime.settle();
         soon("at rest", || self.holds_what_is_charged());
     }
 
     fn holds_what_is_charged(&self) -> Result<(), String> {
+        // A thread of the runtime may have served one since.
+        for task in self.tasks.take_all() {
+            self.poll(task);
+        }
         let mut held: Vec<(Group, bool, u64)> = Vec::new();
         for (charge, further) in lock(&self.charges.0).iter() {
             held.push((charge.group(), *further, charge.bytes()));
