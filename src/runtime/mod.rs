@@ -296,12 +296,12 @@ impl Runtime {
         Bytes(idle::release_own_credit(&self.owned.tree))
     }
 
-    /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The
-    /// call may block: in async code call it on a thread for blocking work.
+    /// Starts the flusher: a thread that flushes the statistics of all groups once in every
+    /// `period`. If one runs already it is replaced, and the call blocks until that has ended: in
+    /// async code call it on a thread for blocking work.
     ///
     /// Published figures are then never older than `period`. The kernel's period is two seconds.
-    /// The call replaces a flusher that runs, and waits for its end. The flusher stops with the
-    /// runtime.
+    /// The flusher stops with the runtime.
     ///
     /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
     /// flusher visits the cells that were written lately, and unlists those that were not, with one
@@ -358,12 +358,12 @@ impl Runtime {
         self.owned.tree.barrier.state()
     }
 
-    /// Keeps the last `most` refusals and victims from now on, for
-    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More
-    /// than 65,536 are not kept.
+    /// Keeps the last `most` refusals and victims from now on, which
+    /// [`incidents`](crate::inspect::GroupInspector::incidents) returns. 0, the default, keeps
+    /// none; more than 65,536 are never kept.
     ///
-    /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
-    /// charges inside another call of this crate, it keeps no incident.
+    /// A charge that is refused then takes one more lock, and allocates two paths. A refusal of an
+    /// allocator inside another call of this crate is not kept.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
