@@ -199,9 +199,9 @@ impl Charge {
     /// Gives `bytes` back, or all that the charge holds if that is less. Returns the bytes given
     /// back.
     ///
-    /// It never blocks, and costs what the drop of a charge costs: mostly the bytes go into this
-    /// thread's stock, and otherwise up the tree, after which [listeners and wakers](crate::Event)
-    /// may run on this thread.
+    /// It never blocks, and costs what the drop of a charge costs: usually the bytes go into this
+    /// thread's stock, otherwise up the tree, after which listeners and wakers may run on this
+    /// thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

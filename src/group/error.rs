@@ -50,8 +50,9 @@ pub struct ChargeError {
 pub enum ChargeErrorKind {
     /// The charge does not fit below a max on its path, or usage would pass 2^63.
     OverLimit,
-    /// The charge does not fit now, but memory may come, and this call does not wait for it. Only
-    /// calls that never wait return it: see the table of [`Group::charge_with`]. Try again later,
+    /// The charge does not fit now, but memory may come, and this call does not wait for it. Calls
+    /// that never wait return it (see the table of [`Group::charge_with`]), and
+    /// [`Group::checkpoint_async`] if the memory that it waited for has not come. Try again later,
     /// or wait with [`Group::charge_async`].
     ///
     /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised,

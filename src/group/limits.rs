@@ -12,10 +12,10 @@ use crate::units::{IntoLimit, Limit, Percent};
 
 /// Limits of a group, set together by [`create`](crate::Group::create), or later by
 /// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its
-/// default (no limit, nothing protected); `set_limits` leaves it as it was. All limits are in
+/// default (no limit, nothing protected); `set_limits` leaves it as it was. Limits of usage are in
 /// bytes, or a percentage of the nearest max above.
 ///
-/// A method here only stores its value: it never fails, and costs nothing. The call that the limits
+/// A setter here only stores its value: it never fails, and costs nothing. The call that the limits
 /// are given to checks them, and sets all of them or none.
 ///
 /// ```

@@ -220,9 +220,9 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default and at most 1 TiB. An
-    /// [adaptive](Self::adaptive) stock begins with fewer, and grows to 16 times as many for
-    /// charges above the batch. 0 switches the stock off: each charge then walks the tree, and
-    /// usage is live.
+    /// [adaptive](Self::adaptive) stock begins with fewer, and for charges above the batch may have
+    /// up to 16 times as many. 0 switches the stock off: each charge then walks the tree, and usage
+    /// is live.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;

@@ -58,7 +58,8 @@ impl fmt::Display for InUnit {
 }
 
 /// The key of one item of the statistics: one of the constants, or what
-/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) has returned. There is no other way to get
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) or
+/// [`CounterConfig::stat`](crate::CounterConfig::stat) has returned. There is no other way to get
 /// one, so a thread that counts an event never looks up a name.
 ///
 /// ```
