@@ -17,7 +17,7 @@ macro_rules! debug_figures {
 /// The most units that a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
-/// Names a counter in errors, verdicts and logs. Never reused within a process.
+/// The id of a counter in errors, reports and logs. It is never used again within a process.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -65,12 +65,13 @@ pub struct CounterChargeError {
     pub requester: CounterId,
     /// The units asked for.
     pub requested: u64,
-    /// The usage of `level` when it refused. All of it is live charge but at most `stocked_bound`.
+    /// The usage of `level` when it refused. At most `stocked_bound` of it was credit; the rest was
+    /// live.
     pub usage: u64,
     /// The max of `level` when it refused.
     pub max: u64,
-    /// The published bound on the credit in stocks below `level`: 0, unless the charge would not
-    /// have fit beside live charge alone, or in rare races.
+    /// The published bound on the credit in stocks below `level`. It is 0, unless the charge would
+    /// not even have fit beside the live charge alone, or in rare races.
     pub stocked_bound: u64,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for CounterChargeError {
 impl std::error::Error for CounterChargeError {}
 
 impl CounterChargeError {
-    /// Returns the units by which the charge was short: with so many uncharged at the level it
+    /// Returns the units by which the charge was short: had so many been uncharged at `level`, it
     /// would have fit.
     pub fn want(&self) -> u64 {
         self.usage
@@ -120,7 +121,7 @@ impl CounterChargeError {
     }
 }
 
-/// A limit was not set because live charge is above it. The old limit holds.
+/// A limit was not set because live charge is above it. The old limit stays in force.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};

@@ -20,7 +20,7 @@ const PREFIXES: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 /// Each prefix shifts by so many bits more than the one before it.
 const PREFIX_BITS: u32 = 10;
 
-/// A number of bytes that parses from and prints as text.
+/// A number of bytes, which parses from text and prints as text.
 ///
 /// A method that takes an amount takes `impl IntoBytes`: a `usize`, as `len()` gives it, or
 /// `Bytes(n)` for a `u64`.
@@ -271,7 +271,7 @@ impl Percent {
         self.0
     }
 
-    /// Returns this share of `whole`, rounded down. It never overflows.
+    /// Returns this percentage of `whole`, rounded down. It never overflows.
     ///
     /// ```
     /// let third = memcg::Percent::new(33).expect("at most 100");

@@ -63,8 +63,8 @@ pub struct CounterConfig {
 }
 
 impl CounterConfig {
-    /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the
-    /// best barrier.
+    /// Makes the default configuration: no max, a batch of 64 units, adaptive stocks, a budget of a
+    /// sixteenth of the max, no audit, and the best barrier that the system has.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -86,8 +86,8 @@ impl CounterConfig {
         }
     }
 
-    /// A configuration for bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages
-    /// of 4 KiB.
+    /// Makes the default configuration for counters of bytes: as [`new`](Self::new), but with a
+    /// batch of 256 KiB.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -100,8 +100,8 @@ impl CounterConfig {
         }
     }
 
-    /// The name of the root, which [`PageCounter::name`](crate::PageCounter::name) returns. None by
-    /// default.
+    /// Sets the name of the root, which [`PageCounter::name`](crate::PageCounter::name) returns.
+    /// None by default.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -112,9 +112,9 @@ impl CounterConfig {
         self
     }
 
-    /// Units that a thread charges in advance, at most 2^40; an
-    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off:
-    /// every charge walks, usage is live.
+    /// Sets the units that a thread charges in advance, at most 2^40; an [adaptive](Self::adaptive)
+    /// stock begins with fewer. 0 switches the stock off: every charge walks the tree, and usage is
+    /// live.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -153,9 +153,9 @@ impl CounterConfig {
         self
     }
 
-    /// Has the tree keep a second, independent count for
-    /// [`PageCounter::verify`](crate::PageCounter::verify). Costs a call and a store for each
-    /// charge: for tests and for hunting drift.
+    /// Sets whether the tree keeps a second, independent count for
+    /// [`PageCounter::verify`](crate::PageCounter::verify). It costs a call and a store for each
+    /// charge. Use it in tests, and to find drift.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -172,10 +172,12 @@ impl CounterConfig {
         self
     }
 
-    /// The most units that may be stranded as credit below the root, over all threads and counters.
-    /// Default: a sixteenth of the root's max. At the budget, charges go up the tree one by one.
+    /// Sets the most units that may lie in threads as credit, over all threads and counters below
+    /// the root; a sixteenth of the root's max by default. Once the budget is used up, further
+    /// charges go up the tree one by one.
     ///
-    /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
+    /// The budget is exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is
+    /// never above it.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -191,7 +193,7 @@ impl CounterConfig {
         self
     }
 
-    /// The max of the root, in units.
+    /// Sets the max of the root, in units. No max by default.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -205,7 +207,8 @@ impl CounterConfig {
         self
     }
 
-    /// The barrier pair that charges and drains use.
+    /// Sets the barrier pair that charges and drains use:
+    /// [`BarrierMode::Auto`](crate::barrier::BarrierMode::Auto) by default.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -218,8 +221,9 @@ impl CounterConfig {
         self
     }
 
-    /// Says if what a counter's children do not claim of its min or low protects those of them that
-    /// use more than they claim. It does so in proportion (default), or it protects no child.
+    /// Sets whether the part of a counter's min or low that its children do not claim protects
+    /// those of them that use more than they claim, in proportion. True by default; with false that
+    /// part protects no child.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -240,14 +244,14 @@ impl CounterConfig {
         self
     }
 
-    /// Sets a hook that a charge calls when it does not fit even after a drain of stranded credit,
+    /// Sets a hook that a charge calls if it does not fit even after stranded credit was drained,
     /// before it is refused. The hook gets the error that the charge returns if the hook frees
     /// nothing.
     ///
-    /// The hook runs on the charging thread with no lock held; it may charge and uncharge; it
-    /// returns the units that it freed. While it returns more than 0 the charge tries again, at
-    /// most 16 times. Pressure does not nest: a charge made inside the hook that does not fit is
-    /// refused at once.
+    /// The hook runs on the charging thread, with no lock of this crate held, and returns the units
+    /// that it has freed. It may charge and uncharge. As long as it returns more than 0 the charge
+    /// tries again, at most 16 times. Pressure does not nest: a charge made inside the hook is
+    /// refused at once if it does not fit.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

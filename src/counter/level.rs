@@ -434,7 +434,7 @@ impl Counter {
         let taken = self.subtract_usage(n, path);
         fence_after_exchange();
         let WeakCounter { object, of } = level;
-        // Usage that falls passes no mark of reclaim.
+        // Usage that falls passes no threshold of reclaim.
         let watched = object.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong
         // now.

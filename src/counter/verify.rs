@@ -15,7 +15,8 @@ use crate::counter::{cover, exceeded_mark, thresholds};
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
-/// The result of a check of the whole count. Prints as one line.
+/// The result of a check of the whole count: of [`Runtime::verify`](crate::Runtime::verify) or
+/// [`PageCounter::verify`](crate::PageCounter::verify). It prints as one line.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -40,7 +41,7 @@ pub struct VerifyReport {
     faults: Vec<VerifyFault>,
 }
 
-/// One thing that does not add up. Prints which counter and by how much.
+/// One thing that does not add up. It prints which counter it is, and by how much it is off.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -63,13 +64,13 @@ pub struct VerifyFault {
     pub path: Option<String>,
     /// The kind of sum that does not add up.
     pub kind: VerifyFaultKind,
-    /// Units that there should be (for a bound: at most).
+    /// The units that there should be; for a bound, the most that there may be.
     pub expected: u64,
-    /// Units that there are.
+    /// The units that there are.
     pub found: u64,
 }
 
-/// Kinds of [`VerifyFault`]. Without audit the check does not cover [`Identity`](Self::Identity).
+/// The kinds of [`VerifyFault`]. [`Identity`](Self::Identity) is checked only if the audit is on.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -97,8 +98,8 @@ pub enum VerifyFaultKind {
     /// The children that are counted as in excess of their soft limits, themselves or somewhere
     /// below, are not those that are.
     Excess,
-    /// Units were uncharged that had not been charged: what usage was too low for, and what lies as
-    /// credit without any usage behind it.
+    /// Units were uncharged that had not been charged: those for which usage was too low, and those
+    /// that lie as credit without any usage behind them.
     Underflow,
     /// More is allocated than is live: see [`Group::ledger`](crate::Group::ledger). Or a group that
     /// [covers](crate::Limits::cover_allocations) has not counted what is allocated, with credit.
@@ -111,22 +112,22 @@ pub enum VerifyFaultKind {
 }
 
 impl VerifyReport {
-    /// True if the check found no fault.
+    /// Returns true if the check found no fault.
     pub fn is_ok(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// True if the check compared usage with the second, independent count.
+    /// Returns true if the check compared usage with the second, independent count.
     pub fn audited(&self) -> bool {
         self.audited
     }
 
-    /// The number of counters checked.
+    /// Returns the number of counters that were checked.
     pub fn counter_count(&self) -> usize {
         self.counters
     }
 
-    /// Sums that do not add up, parents first.
+    /// Returns what does not add up, parents first.
     pub fn faults(&self) -> &[VerifyFault] {
         &self.faults
     }

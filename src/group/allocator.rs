@@ -17,17 +17,17 @@ use crate::thread::unowned::{self, UnownedCount};
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator
 /// keeps beside the object.
 ///
-/// The word names the group's object in the process, whichever [`Runtime`](crate::Runtime) made the
-/// group. The bytes of the object keep the group. So the word counts no handle, and is good from
-/// [`charge`](Self::charge) to [`uncharge`](Self::uncharge), on any thread, after the group went
-/// offline and after its runtime is gone.
+/// The word names the group within the process, whichever [`Runtime`](crate::Runtime) made the
+/// group. It is the charged bytes of the object that keep the group, so the word is no handle and
+/// counts nothing: it is valid from [`charge`](Self::charge) to [`uncharge`](Self::uncharge), on
+/// any thread, even after the group went offline and its runtime is gone.
 ///
 /// The calls are for the inside of an allocator. A charge is forced: it is never refused and never
 /// delayed. It takes no lock, allocates nothing, runs no foreign code and does not unwind. That
 /// holds before `main`, in destructors of thread-locals, on threads that others made, in a child
-/// after `fork`, and inside the crate's own slow paths and callbacks. What a charge would do beyond
-/// its count waits for the next call of the crate outside of an allocator: to drain stocks below a
-/// level above its max, to wake waiters, to release a group.
+/// after `fork`, and inside the crate's own slow paths and callbacks. What else would follow from a
+/// charge is left to the next call of the crate outside of an allocator: draining stocks below a
+/// level that is above its max, waking waiters, releasing a group.
 ///
 /// ```
 /// use memcg::allocator::Owner;
@@ -48,10 +48,10 @@ use crate::thread::unowned::{self, UnownedCount};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
-/// What the first call of a step in two has come to: see [`Owner::begin_charge`].
+/// How far the first of two calls has come: see [`Owner::begin_charge`].
 ///
-/// An unfinished step is no error, and no `Result` says so: bytes may be counted already, and are
-/// counted wrongly for ever where the second call does not follow.
+/// An unfinished step is not an error, so it does not travel as one: some bytes may be counted
+/// already, and stay counted wrongly for ever if the second call does not follow.
 ///
 /// ```
 /// use memcg::allocator::{BegunStep, Owner};
@@ -77,7 +77,7 @@ pub struct Owner(u32);
 #[derive(Debug)]
 #[must_use = "an unfinished step has to be finished"]
 pub enum BegunStep<T> {
-    /// The first call has done all of it.
+    /// The first call has done all of the step.
     Done(T),
     /// The rest is left to the second call.
     Unfinished(UnfinishedStep),
@@ -99,16 +99,16 @@ impl<T> BegunStep<T> {
 }
 
 impl Owner {
-    /// No group: the bytes count as [unowned](unowned_bytes).
+    /// No group: bytes that are charged to it count as [unowned](unowned_bytes).
     pub const NONE: Owner = Owner(0);
 
-    /// Returns the word that names a group which its caller charges in another way, for a container
-    /// that finds the group of an object by the object's address. Charges nothing, and costs a load.
-    /// [`NONE`](Self::NONE) where no word names the group: words name four million counters of the
-    /// process.
+    /// Returns the word that names a group which the caller charges in another way, for a container
+    /// that finds the group of an object by the object's address. It charges nothing, and costs a
+    /// load. It is [`NONE`](Self::NONE) if no word names the group: there are words for four
+    /// million counters of the process.
     ///
-    /// The word keeps nothing. It is good for [`group`](Self::group) while bytes are charged to the
-    /// group, and for none of the other calls.
+    /// The word keeps nothing. It may be used for [`group`](Self::group) as long as bytes are
+    /// charged to the group, and for none of the other calls.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -128,8 +128,9 @@ impl Owner {
     }
 
     /// Charges an object of so many bytes to the thread's [current group](Group::current), or to
-    /// the nearest group above that is online. Where the thread has no current group, or allocates
-    /// inside a slow path of this crate, the bytes are [unowned](unowned_bytes).
+    /// the nearest group above that is online. If the thread has no current group, or allocates
+    /// inside a slow path of this crate, the bytes are [unowned](unowned_bytes). Like all calls of
+    /// an owner it never fails and never blocks.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub fn charge(bytes: usize) -> Owner {
@@ -140,20 +141,21 @@ impl Owner {
         }
     }
 
-    /// The first part of [`charge`](Self::charge): all of it where the thread charges one group
-    /// again and again. It calls nothing. So an allocator saves no registers, where it does the
-    /// rest in a function of its own, as its last step: by [`finish_charge`](Self::finish_charge).
+    /// Does the first part of [`charge`](Self::charge), which is all of it as long as the thread
+    /// charges the same group again and again. It makes no call. So an allocator need not save
+    /// registers if it does the rest, by [`finish_charge`](Self::finish_charge), in a function of
+    /// its own and as its last step.
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> BegunStep<Owner> {
         BegunStep::of(cached_slot::charge(current::word(), bytes as u64), Owner)
     }
 
-    /// The rest of [`begin_charge`](Self::begin_charge).
+    /// Does the rest of [`begin_charge`](Self::begin_charge).
     ///
     /// # Safety
     ///
-    /// This thread has begun the charge, for so many bytes, and has called nothing of this crate
-    /// since.
+    /// This thread has begun the charge, for as many bytes, and has called nothing else of this
+    /// crate since.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn finish_charge(bytes: usize, rest: UnfinishedStep) -> Owner {
@@ -174,9 +176,9 @@ impl Owner {
         )
     }
 
-    /// Charges an object of so many bytes to `group`, whatever the current group is; to the nearest
-    /// group above that is online, where it is offline. Forced, as [`charge`](Self::charge): the
-    /// call never fails, never blocks and runs no foreign code.
+    /// Charges an object of so many bytes to `group`, whatever the current group is; if it is
+    /// offline, to the nearest group above that is online. The charge is forced like that of
+    /// [`charge`](Self::charge): it never fails, never blocks and runs no foreign code.
     #[inline]
     pub fn charge_to(group: &Group, bytes: usize) -> Owner {
         match allocator::charge(group.header, bytes as u64) {
@@ -188,11 +190,11 @@ impl Owner {
         }
     }
 
-    /// Charges more bytes to the owner: an object grows.
+    /// Charges more bytes to the owner, because an object has grown.
     ///
     /// # Safety
     ///
-    /// Bytes that this owner was charged for are not given back yet.
+    /// Some bytes that this owner was charged for have not been given back yet.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn grow(self, bytes: usize) {
@@ -204,8 +206,8 @@ impl Owner {
         }
     }
 
-    /// The first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) is of a
-    /// charge. [`finish_grow`](Self::finish_grow) does the rest.
+    /// Does the first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) does
+    /// for a charge. [`finish_grow`](Self::finish_grow) does the rest.
     ///
     /// # Safety
     ///
@@ -216,7 +218,7 @@ impl Owner {
         BegunStep::of(cached_slot::grow(self.0, bytes as u64), |()| ())
     }
 
-    /// The rest of [`begin_grow`](Self::begin_grow).
+    /// Does the rest of [`begin_grow`](Self::begin_grow).
     ///
     /// # Safety
     ///
@@ -234,11 +236,11 @@ impl Owner {
         }
     }
 
-    /// Gives bytes back. It is the last use of the owner where no bytes are left.
+    /// Gives bytes back. Once no bytes are left, the owner must not be used again.
     ///
     /// # Safety
     ///
-    /// So many bytes that this owner was charged for are not given back yet.
+    /// At least `bytes` of those that this owner was charged for have not been given back yet.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn uncharge(self, bytes: usize) {
@@ -250,8 +252,8 @@ impl Owner {
         }
     }
 
-    /// The first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge) is
-    /// of a charge. [`finish_uncharge`](Self::finish_uncharge) does the rest.
+    /// Does the first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge)
+    /// does for a charge. [`finish_uncharge`](Self::finish_uncharge) does the rest.
     ///
     /// # Safety
     ///
@@ -262,7 +264,7 @@ impl Owner {
         BegunStep::of(cached_slot::uncharge(self.0, bytes as u64), |()| ())
     }
 
-    /// The rest of [`begin_uncharge`](Self::begin_uncharge).
+    /// Does the rest of [`begin_uncharge`](Self::begin_uncharge).
     ///
     /// # Safety
     ///
@@ -281,13 +283,14 @@ impl Owner {
         }
     }
 
-    /// Returns the owner as a word. The four highest bits are never set.
+    /// Returns the owner as a word, whose four highest bits are never set: an allocator may use
+    /// them.
     #[inline]
     pub fn to_word(self) -> u32 {
         self.0
     }
 
-    /// Makes an owner of a word.
+    /// Makes an owner again of a word of [`to_word`](Self::to_word).
     ///
     /// # Safety
     ///
@@ -298,7 +301,7 @@ impl Owner {
         Owner(word)
     }
 
-    /// Returns the group; `None` for [`NONE`](Self::NONE). It is not for the inside of an
+    /// Returns a handle on the group, `None` for [`NONE`](Self::NONE). Do not call it inside an
     /// allocator.
     ///
     /// # Safety
@@ -319,12 +322,12 @@ impl Owner {
 ///
 /// It is for lazy state of the process, which outlives the task that happens to need it first: a
 /// static that is made at its first use, a thread-local of a thread that many tasks share, a thread
-/// that a pool starts. Else that task's group has the bytes for ever. An object that was made here
-/// and grows in place (`realloc`) elsewhere stays unowned; what is allocated anew elsewhere, as a
-/// map that doubles, is charged there.
+/// that a pool starts. Without it that task's group would have the bytes for ever. An object that
+/// was made here and later grows in place (`realloc`) stays unowned; what is allocated anew
+/// elsewhere, as by a map that doubles, is charged there.
 ///
-/// The call writes two words of the thread. It does nothing else, so it may be made at any moment,
-/// in a hook for panics too.
+/// The call writes two words of the thread and does nothing else, so it may be made at any moment,
+/// even in a panic hook.
 ///
 /// ```
 /// use std::sync::OnceLock;
@@ -349,24 +352,23 @@ pub fn unowned<R>(work: impl FnOnce() -> R) -> R {
     current::within(None, work)
 }
 
-/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`]. An addition to a word
-/// of the thread's own, mostly: it takes no lock and allocates nothing.
+/// Counts bytes that no group owns; [`uncharge_unowned`] gives them back. Usually it is an addition
+/// to a word of the thread's own. It takes no lock and allocates nothing.
 ///
-/// The call is for the inside of an allocator, as those of [`Owner`] are.
+/// The call is meant for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
 pub fn charge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Allocated, bytes as u64);
 }
 
-/// Gives back bytes that no group owns, on any thread. An addition to a word of the thread's own,
-/// mostly.
+/// Gives back bytes that no group owns, on any thread. It costs what [`charge_unowned`] costs.
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
     unowned::count(UnownedCount::Freed, bytes as u64);
 }
 
-/// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`].
-/// False: nothing is counted, and the caller calls `uncharge_unowned`.
+/// Does the work of [`uncharge_unowned`] if that takes no call, as [`Owner::begin_uncharge`]. If it
+/// returns false, nothing has been counted, and the caller has to call `uncharge_unowned`.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, try_uncharge_unowned, uncharge_unowned, unowned_bytes};
@@ -384,18 +386,18 @@ pub fn try_uncharge_unowned(bytes: usize) -> bool {
     unowned::try_count(UnownedCount::Freed, bytes as u64)
 }
 
-/// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where
-/// no thread allocates meanwhile. It visits each thread's count.
+/// Returns the bytes of the process that an allocator has handed out and no group owns. It visits
+/// the count of each thread, and is exact as long as no thread allocates meanwhile.
 pub fn unowned_bytes() -> u64 {
     unowned_group::sum()
 }
 
-/// Charges [`unowned_bytes`] to a group from here on, or to none. The group keeps that charge until
-/// the next call, also where the group goes offline.
+/// Charges [`unowned_bytes`] to a group from here on, or to none. That group keeps the charge until
+/// the next such call, even if it goes offline.
 ///
-/// The charge follows the bytes: it lags by less than 1.1 MiB for each thread, and by what is
-/// allocated until a thread calls the crate again outside of an allocator. After [`settle`] it is
-/// exact.
+/// The charge follows the bytes with a delay: it lags by less than 1.1 MiB for each thread, and by
+/// what a thread allocates before it next calls the crate outside of an allocator. After [`settle`]
+/// it is exact.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, charge_unowned_to, settle, uncharge_unowned};
@@ -416,8 +418,10 @@ pub fn charge_unowned_to(group: Option<&Group>) {
     unowned_group::charge_to(group.map(Group::first));
 }
 
-/// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has
-/// moved by. It may run listeners and wakers, as any call that uncharges.
+/// Does the work that allocators have left to a call outside of them, such as waking waiters, and
+/// brings the charge of [`unowned_bytes`] up to date. It may call listeners and wakers, as any call
+/// that uncharges, and takes locks for a moment. Call it before you read figures that have to be
+/// exact; everything else works without.
 pub fn settle() {
     // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);

@@ -16,7 +16,7 @@ use crate::sync::{is_over, sleep};
 /// delays looks more often than that at first, and then less and less.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Waits until usage is not above a high: see [`Group::below_high`].
+/// The future of a wait until usage is not above a high: see [`Group::below_high`].
 #[must_use = "futures do nothing unless they are polled"]
 pub struct BelowHighFuture {
     // The alarm names the group's object, so it goes first.
@@ -26,17 +26,17 @@ pub struct BelowHighFuture {
 
 /// # A wait for usage below high
 impl Group {
-    /// Waits until the usage of this group, and of each group above, is not above its
+    /// Waits until this group, and each group above it, is no longer above its
     /// [`high`](crate::Limits::high). It is for a service that spills or sheds work above high, and
     /// takes it up again below. The wait charges nothing, asks no reclaimer and holds up no charge.
     ///
-    /// As a future it needs no async runtime; [`BelowHighFuture::wait`] blocks. It ends within 30 ms
-    /// after usage has fallen, if a processor is free, and at once if the group is offline or
-    /// cancelled: then usage may still be above, and [`wait`](BelowHighFuture::wait) returns false. Other
-    /// charges may have come by then. A limit that is [only
-    /// observed](crate::Group::set_observe_only) does not count. A thread of this crate
-    /// looks at usage meanwhile, one for the process; without one, because the system gives none,
-    /// the future is ready.
+    /// As a future it needs no async runtime; [`BelowHighFuture::wait`] blocks. It ends within 30
+    /// ms after usage has fallen, if a processor is free, and at once if the group is offline or
+    /// cancelled: then usage may still be above, and [`wait`](BelowHighFuture::wait) returns false.
+    /// Other charges may have come by then, so it promises no room. A limit that is [only
+    /// observed](crate::Group::set_observe_only) does not count. A thread of this crate, one for
+    /// the process, looks at usage meanwhile; if the system cannot start it, the future is ready at
+    /// once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -13,30 +13,32 @@ use crate::thread::context;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
-/// Credit of a group that all threads share: for a producer that charges what a consumer gives back
-/// on another thread, as through a channel.
+/// Credit of a group that all its threads share. It is for bytes that one thread charges and
+/// another gives back, as the two ends of a channel do.
 ///
 /// A thread keeps credit of its own as long as there is room. Near a limit it keeps none, and each
-/// charge and each drop writes the usage of the group and of all groups above. Two threads that do
-/// so pay for each line that goes to and fro. Here the consumer leaves the bytes charged, as
-/// credit, and the producer takes them: one word goes to and fro.
+/// charge and each drop writes the usage of the group and of all groups above it. If two threads do
+/// so in turn, the cache line of each level moves back and forth between their processors. With a
+/// central stock the consumer leaves the bytes charged, as credit, and the producer takes them from
+/// there: a single word moves.
 ///
 /// The credit is part of [`usage`](Group::usage) and [`stocked`](crate::PageCounter::stocked), not
-/// of [`live`](Group::live). It makes no charge fail: a charge that lacks bytes drains it, as all
-/// credit. So do a lower max and a group that goes offline. A charge that never blocks
-/// ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. The stock keeps
-/// nothing while a charge waits at the group or above it, nor inside a reclaimer. It neither keeps
-/// nor gives anything while one of these groups is above a limit, or only
-/// [counts](crate::Group::set_observe_only). After a charge or a limit has closed the
-/// stock, eight charges go up the tree before it keeps the next.
+/// of [`live`](Group::live). No charge fails because of it: a charge that lacks bytes drains it
+/// like all other credit, and so do a lowered max and a group that goes offline. [`OnFull::Now`],
+/// which drains nothing else, takes it as well, unless another thread holds the tree's lock. The
+/// stock keeps nothing while a charge waits at the group or above it, nor inside a reclaimer. It
+/// neither keeps nor gives anything while one of these groups is above a limit, or is [only
+/// observed](crate::Group::set_observe_only). After a charge or a limit has closed the stock, it
+/// lets eight charges go up the tree before it keeps another.
 ///
-/// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget)
-/// where that is less, and never more than 4 GiB. Where stocks are off, nothing does. All values of
-/// one group are the same stock. The value keeps the group.
+/// The stock holds at most one [batch](crate::RuntimeBuilder::batch), or a quarter of the root's
+/// [budget](crate::RuntimeBuilder::budget) if that is less, and never more than 4 GiB; with a batch
+/// of 0 it holds nothing. All values made for one group are the same stock. A value keeps the
+/// group's object.
 ///
-/// **Cost**: where the thread has a stock of its own, that of [`Group::charge`]. Else one
-/// exchange of a shared word; while a group of the tree is above a limit, also a load for each
-/// group above this one. Where the stock has too little, a walk.
+/// **Cost**: that of [`Group::charge`] if the thread has a stock of its own, and otherwise one
+/// exchange of a shared word. While any group of the tree is above a limit, a load for each group
+/// above this one comes on top. If the stock has too little, the charge walks.
 ///
 /// Source: the transfer cache of TCMalloc, between the caches of threads.
 ///
@@ -70,9 +72,9 @@ pub struct CentralStock {
 impl CentralStock {
     /// Returns the central stock of `group`.
     ///
-    /// The call takes the tree's lock, and may wait for a drain. The first one for a group
-    /// allocates a line or two, which the next groups take over:
-    /// [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
+    /// The call takes the tree's lock, for which it may wait as long as a drain takes: make the
+    /// value once and keep it. The first call for a group allocates one or two cache lines, which
+    /// later groups reuse ([`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them).
     pub fn of(group: &Group) -> CentralStock {
         CentralStock {
             group: group.clone(),
@@ -80,14 +82,15 @@ impl CentralStock {
         }
     }
 
-    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room
-    /// for them at each level. It waits for no room. As with [`OnFull::IfRoom`], wakers of charges
-    /// in line may run on this thread.
+    /// Charges `bytes` if this thread's own stock or this one has them, or if there is room for
+    /// them at each level. It never blocks. As with [`OnFull::IfRoom`], it stays below each high,
+    /// and a refusal is not counted.
     ///
-    /// If a part of the bytes is here, it takes that, and walks for the rest. It need not look for
-    /// credit elsewhere, so `None` says nothing more. A caller that has to go on does so with
-    /// [`Group::charge`] or [`Group::charge_async`], which drain the credit of all, or with
-    /// [`OnFull::Now`], which takes that of central stocks.
+    /// If the stock has a part of the bytes, the call takes that part and walks for the rest. If
+    /// the rest is refused, it gives the part back, and wakers of charges in line may run on this
+    /// thread. It does not look for credit of other threads, so `None` means only that the bytes
+    /// are not at hand. A caller that needs them goes on with [`Group::charge`] or
+    /// [`Group::charge_async`], which drain all credit.
     #[inline]
     pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
         let Bytes(bytes) = bytes.into_bytes();
@@ -128,9 +131,10 @@ impl CentralStock {
         Some(charge)
     }
 
-    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. Else it drops
-    /// the charge: one of another group, one of a group that
-    /// [covers](crate::Limits::cover_allocations), and each that a reclaimer gives back.
+    /// Gives a charge back, and keeps its bytes as credit if no other charge is short of them.
+    /// Otherwise it drops the charge, which may call listeners and wakers on this thread: a charge
+    /// of another group, of a group that [covers](crate::Limits::cover_allocations), or one that a
+    /// reclaimer gives back. It never blocks.
     #[inline]
     pub fn give_back(&self, charge: Charge) {
         let charge = ManuallyDrop::new(charge);
@@ -150,24 +154,35 @@ impl CentralStock {
         self.group.header.capacity.load(Ordering::Relaxed) == 0
     }
 
-    /// Closes the stock until the next charge is given back, and returns the credit that it had.
-    /// Where it is open, the call takes the tree's lock, and may wait for a drain.
+    /// Closes the stock until the next charge is given back, and returns the bytes of credit that
+    /// it had. If the stock is open, the call takes the tree's lock, for which it may wait as long
+    /// as a drain takes.
     ///
-    /// For the end of a channel. In between a charge that lacks the credit takes it back. Once the
-    /// stock has not changed for two visits of
+    /// Call it at the end of a channel. There is no need to before that: a charge that is short of
+    /// the credit takes it back. A stock that has not changed for two visits of
     /// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or of a
-    /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for
-    /// other stocks.
+    /// [flusher](crate::Runtime::start_flusher) closes by itself, and frees its part of the budget.
+    ///
+    /// ```
+    /// # use memcg::{CentralStock, Limits, Runtime};
+    /// # let runtime = Runtime::builder().build()?;
+    /// # let queue = runtime.root().create("queue", Limits::new().max(1000))?;
+    /// let stock = CentralStock::of(&queue);
+    /// let message = stock.charge_if_room(600).ok_or("600 fit")?;
+    /// stock.give_back(message); // stays charged, as credit
+    /// assert_eq!((stock.release(), stock.credit(), queue.usage()), (600, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release(&self) -> u64 {
         central::release_credit(self.group.first())
     }
 
-    /// Returns the bytes that lie here. One load: an estimate while other threads charge.
+    /// Returns the credit in the stock, in bytes. One load; an estimate while other threads charge.
     pub fn credit(&self) -> u64 {
         self.stock.credit()
     }
 
-    /// Returns the group.
+    /// Returns the group whose stock this is.
     pub fn group(&self) -> &Group {
         &self.group
     }

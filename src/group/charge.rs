@@ -90,21 +90,26 @@ impl Charge {
         self.header.counter()
     }
 
-    /// Returns the bytes held.
+    /// Returns the bytes that the charge holds; for a charge of a [further
+    /// counter](crate::CounterKey), the units of that counter. It reads a word of the charge
+    /// itself.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the group that is charged, as a handle of its own.
+    /// Returns the group that is charged. The handle is one of its own, which keeps the group as
+    /// any clone does.
     pub fn group(&self) -> Group {
         Group::pinned(self.header.counter().first())
     }
 
     /// Charges `bytes` more, whatever the limits say, as [`Group::force_charge`] does. Use it for
-    /// memory that exists already. A charge holds 2^63 - 1 bytes at most: only where a bug has
-    /// uncharged by amount what this charge holds could they be more, and those are given back at
-    /// once.
+    /// memory that exists already. It never blocks, and costs what [`Group::force_charge`] costs.
+    ///
+    /// A charge holds at most 2^63 - 1 bytes, and what would go beyond that is given back at once.
+    /// Only a bug can bring it there: a caller that has [uncharged by
+    /// amount](crate::RawCharges::uncharge) what this charge holds.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -120,8 +125,8 @@ impl Charge {
         self.grown(charge_forced(self.header, bytes));
     }
 
-    /// Charges `bytes` more, as [`Group::charge`] does. It may block: in async code use
-    /// [`grow_async`](Self::grow_async).
+    /// Charges `bytes` more, as [`Group::charge`] does, and for as long: it may block. In async
+    /// code use [`grow_async`](Self::grow_async).
     ///
     /// # Errors
     ///
@@ -191,7 +196,12 @@ impl Charge {
         }
     }
 
-    /// Gives `bytes` back, at most all that it holds. Returns the bytes given back.
+    /// Gives `bytes` back, or all that the charge holds if that is less. Returns the bytes given
+    /// back.
+    ///
+    /// It never blocks, and costs what the drop of a charge costs: usually the bytes go into this
+    /// thread's stock, otherwise up the tree, after which listeners and wakers may run on this
+    /// thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -296,8 +306,9 @@ impl Charge {
         }
     }
 
-    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay
-    /// for ever.
+    /// Gives the guard up without giving the bytes back, and returns how many they are. They stay
+    /// charged, and keep the group's object, until the process ends. To give them back later by
+    /// amount, use [`into_raw`](Self::into_raw).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -318,27 +329,30 @@ impl Group {
     /// block: in async code use [`charge_async`](Self::charge_async) or
     /// [`try_charge`](Self::try_charge).
     ///
-    /// Before a refusal the charge drains all credit below the refusing level. It also asks the
-    /// reclaimers there to give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on
-    /// this thread, for at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a
-    /// [`high`](crate::Limits::high) the charge sleeps, and where the [policy](crate::OomPolicy)
-    /// chooses victims it waits for each of them. Both times are bounded. 0 bytes always fit and
-    /// hold the group's object.
+    /// If the bytes do not fit, the charge first drains all credit below the level that is full. It
+    /// then asks the reclaimers there to give memory back ([`Reclaim`](crate::Reclaim)): code of
+    /// yours runs on this thread, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), and once a reclaimer is at work the
+    /// call waits for it to return. If the [policy](crate::OomPolicy) chooses victims, the charge
+    /// waits for each of them, for at most [`oom_time`](crate::RuntimeBuilder::oom_time). A charge
+    /// above a [`high`](crate::Limits::high) is made, and sleeps for at most
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max). A charge of 0 bytes always fits, and keeps
+    /// the group's object.
     ///
-    /// A charge and its return cost 2.5 ns where this thread has credit, else two or three
-    /// read-modify-write instructions a level. It is exact: from a success on usage is within max
-    /// at every level.
+    /// A charge and its return cost 2.5 ns if this thread has credit, and two or three
+    /// read-modify-write instructions a level if it has none. The charge is exact: once it has
+    /// succeeded, usage is within max at every level.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
     /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit):
-    /// [`over_limit`](ChargeError::over_limit) says which ancestor is full. Inside a reclaimer no
-    /// reclaimer is asked. [`ChargeErrorKind::Offline`](crate::ChargeErrorKind::Offline): the group
-    /// takes no charges any more.
-    /// [`ChargeErrorKind::Cancelled`](crate::ChargeErrorKind::Cancelled): the group was chosen to
-    /// give its memory back.
+    /// [`over_limit`](ChargeError::over_limit) says which group on the path is full. Inside a
+    /// reclaimer no other reclaimer is asked first.
+    /// [`ChargeErrorKind::Offline`](crate::ChargeErrorKind::Offline): the group takes no charges
+    /// any more. [`ChargeErrorKind::Cancelled`](crate::ChargeErrorKind::Cancelled): the group was
+    /// chosen to give its memory back.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -357,36 +371,36 @@ impl Group {
         Charge::attempt(self.header, bytes)
     }
 
-    /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: it sleeps for no
-    /// limit, waits for no other charge and for no callback, and runs no foreign code on this
-    /// thread. An async worker may call it, and a holder of any lock.
+    /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: it does not sleep
+    /// for a limit, does not wait for another charge or a callback, and runs no code of yours on
+    /// this thread. So it may be called on an async worker, and while any lock is held.
     ///
-    /// Before a refusal the charge drains all credit below the refusing level, as
-    /// [`charge`](Self::charge) does: it is never refused while credit is stranded. For that it
+    /// Before it is refused, the charge drains all credit below the level that is full, as
+    /// [`charge`](Self::charge) does, so it is never refused while credit is stranded. The drain
     /// takes the tree's lock, under which no thread runs foreign code or sleeps, and runs one heavy
-    /// barrier. It asks no reclaimer, tells no victim to go, and takes no place in line.
+    /// barrier. The charge asks no reclaimer, cancels no group, and takes no place in line.
     ///
-    /// A refusal counts what other charges have in flight, one that is about to be refused further
-    /// up among them. Such a charge takes nothing at the levels below as long as the level that
-    /// refuses it has refused lately: it does so once for 4,096 charges that fit there, and where
-    /// other threads take the room that it has just seen.
+    /// A refusal also counts what other charges have in flight, even one that is itself about to be
+    /// refused further up. That is rare: while a level keeps refusing, a charge looks at that level
+    /// before it takes anything below. It takes bytes below first only once in 4,096 charges that
+    /// fit there, and if another thread takes the room that it has just seen.
     ///
-    /// Above a [`high`](crate::Limits::high) the charge is made without a delay, as the kernel's
-    /// charge that may not sleep, and the runtime's thread `memcg-reclaim` reclaims what is above.
-    /// That thread starts when it is needed and ends a second after its last work. What the charge
-    /// finds to wake or to notify, a thread of the runtime does; only where the system gives no
-    /// thread, this one does.
+    /// Above a [`high`](crate::Limits::high) the charge is made without a delay, like a charge of
+    /// the kernel that may not sleep, and the runtime's thread `memcg-reclaim` reclaims the excess.
+    /// That thread starts when it is needed and ends a second after its last work. Wakers and
+    /// listeners that the charge finds due are called by a thread of the runtime, and by this
+    /// thread only if the system cannot start one.
     ///
-    /// Where the bytes fit it costs what [`charge`](Self::charge) costs and is as exact.
+    /// If the bytes fit, it costs what [`charge`](Self::charge) costs and is as exact.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c` without `__GFP_DIRECT_RECLAIM`, and
     /// `page_counter_try_charge` in `mm/page_counter.c`.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) where a call that blocks could find room:
-    /// a reclaimer can be asked, or a victim chosen. Else
-    /// [`OverLimit`](crate::ChargeErrorKind::OverLimit), which says which ancestor is full.
+    /// [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) if a call that blocks could find room,
+    /// because a reclaimer can be asked or a victim chosen; otherwise
+    /// [`OverLimit`](crate::ChargeErrorKind::OverLimit). Both say which group on the path is full.
     /// [`Offline`](crate::ChargeErrorKind::Offline): the group takes no charges any more.
     /// [`refused_count`](Self::refused_count) counts a refusal, and no event does, as in the
     /// kernel.
@@ -411,12 +425,15 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
-    /// Charges `bytes` here and at all ancestors, whatever the limits say. It never sleeps, and
-    /// also charges a group that is offline. Use it for memory that exists already.
+    /// Charges `bytes` here and at all ancestors, whatever the limits say. It never sleeps, cannot
+    /// fail, and also charges a group that is offline. Use it for memory that exists already.
     ///
     /// The charge drains stranded credit first. What still does not fit goes above max, and
-    /// [`forced`](Self::forced) counts it. The charge is smaller than `bytes` only where usage
-    /// would pass 2^63.
+    /// [`forced`](Self::forced) counts it. Other charges are then refused, or wait, until enough
+    /// has been given back. The charge is smaller than `bytes` only if usage would pass 2^63.
+    ///
+    /// It costs what [`charge`](Self::charge) costs; above max it may take the tree's lock and a
+    /// barrier for the drain, and may call listeners and wakers.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;

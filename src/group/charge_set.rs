@@ -16,8 +16,8 @@ use crate::thread::slot::Consume;
 use crate::units::IntoBytes;
 
 /// Counters of a group and an amount for each: the argument of [`Group::charge_set`] and
-/// [`Group::try_charge_set`]. It is an array, or a slice where the program does not know before it
-/// runs how many counters it charges.
+/// [`Group::try_charge_set`]. It is an array, or a slice if the number of counters is known only at
+/// run time.
 ///
 /// The trait is sealed: no other crate implements it.
 pub trait Amounts: Sealed {
@@ -92,9 +92,9 @@ impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
 /// Charges of a slice that need no memory of the heap.
 const ON_STACK: usize = 4;
 
-/// The charges of a set whose length the program knows when it runs, in the order of the amounts:
-/// what [`Group::try_charge_set`] returns for a slice. Up to four lie in the value itself, more of
-/// them on the heap. The drop gives all of them back.
+/// The charges of a set whose length is known only at run time, in the order of the amounts: what
+/// [`Group::charge_set`] and [`Group::try_charge_set`] return for a slice. Up to four lie in the
+/// value itself, more of them on the heap. The drop gives all of them back.
 ///
 /// It is a slice of [`Charge`]s, which grow, shrink and are read one by one, and it iterates by
 /// value.
@@ -131,7 +131,8 @@ impl DerefMut for Charges {
     }
 }
 
-/// Charges by value: see [`Charges`]. The drop gives back those that are left.
+/// An iterator over the charges of a set, by value: see [`Charges`]. Its drop gives back those that
+/// are left.
 #[derive(Debug)]
 pub struct ChargesIter(smallvec::IntoIter<[Charge; ON_STACK]>);
 
@@ -160,21 +161,22 @@ impl IntoIterator for Charges {
 
 /// # Charges to counters beside memory
 impl Group {
-    /// Charges one counter or several, the last one first: all of them, or none. It may block if
-    /// memory is among them: in async code call it on a thread for blocking work.
+    /// Charges one counter or several: all of them, or none. They are charged from the last to the
+    /// first. It may block if memory is among them: in async code call it on a thread for blocking
+    /// work.
     ///
     /// Returns a charge for each counter, in the order of the amounts: an array for an array, and
     /// [`Charges`] for a slice. Each is a charge of its own, which the caller may drop, grow or
-    /// keep apart from the others. Each amount is in its counter's unit; all of them have one type.
-    /// A counter may stand there twice, for two charges; no amount at all charges nothing. Memory
+    /// keep apart from the others. Each amount is in the unit of its counter, and all are of one
+    /// type. A counter may be named twice, for two charges; an empty set charges nothing. Memory
     /// asks reclaimers and waits as [`charge`](Self::charge) does. A counter beside memory refuses
-    /// at once an amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters
-    /// again. Where a counter of the set has refused lately, the one that lacks room is charged
-    /// before the others: if it refuses, the others are not touched. Of several that lack room it
-    /// is the one that has refused most often, and the refusal names it.
+    /// at once an amount that does not fit ([`CounterKey`]). If one counter refuses, those that
+    /// were charged before it are uncharged again. If a counter of the set has refused lately, the
+    /// one that lacks room is charged first, so that its refusal leaves the others untouched. If
+    /// several lack room, that is the one which has refused most often, and the error names it.
     ///
-    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
-    /// each counter: a few loads. More than four amounts in a slice allocate, before the first is
+    /// Each counter has a stock of its own, so a set costs what its charges cost, and a few loads
+    /// to find each counter. A slice of more than four amounts allocates, before the first is
     /// charged.
     ///
     /// # Errors
@@ -230,10 +232,10 @@ impl Group {
     /// Charges one counter or several as [`charge_set`](Self::charge_set) does, each as
     /// [`try_charge`](Self::try_charge), and never blocks.
     ///
-    /// A set that is refused by one counter may have charged others for a moment, and other charges
-    /// may be refused for it. It does so once for 4,096 charges that fit the counter that refuses:
-    /// in between, the counter that lacks room is charged first. It also does so where other
-    /// threads take room, or give it back, at that moment.
+    /// A set that one counter refuses may have charged others for a moment, during which other
+    /// charges may be refused. That is rare, because the counter that lacks room is charged first:
+    /// it happens once after 4,096 charges that fit there, and if other threads take room or give
+    /// it back at that moment.
     ///
     /// # Errors
     ///

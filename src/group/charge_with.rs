@@ -19,7 +19,8 @@ use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
 /// What to do when a charge does not fit immediately: the argument of
-/// [`Group::charge_with`](crate::Group::charge_with), for what none of the plain verbs does.
+/// [`Group::charge_with`](crate::Group::charge_with), which compares all ways to charge in one
+/// table.
 ///
 /// ```
 /// use memcg::{Limit, Limits, OnFull, Runtime};
@@ -35,25 +36,26 @@ use crate::units::{Bytes, IntoBytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// It does what [`charge`](crate::Group::charge) does, and then waits in line, for so long at
-    /// most. It may sleep and wait for others.
+    /// Do what [`charge`](crate::Group::charge) does, and then wait in line. The time bounds the
+    /// whole call, but for a reclaimer that is at work.
     Wait(Duration),
-    /// As [`charge`](crate::Group::charge), but it neither sleeps nor waits for others, and cancels
-    /// one victim at most. It may block in reclaimers, which run on this thread.
+    /// Do what [`charge`](crate::Group::charge) does, without sleeping or waiting for others, and
+    /// cancel at most one victim. The call may block in reclaimers, which run on this thread.
     Reclaim,
-    /// It never blocks. Other threads begin to drain, reclaim and cancel for it.
+    /// Never block: have other threads begin to drain, reclaim and cancel, and refuse the charge
+    /// for now.
     Start,
-    /// It never blocks, drains nothing and starts nothing.
+    /// Never block, drain nothing and start nothing.
     Now,
-    /// It never blocks: as `Now`, also below each high; a refusal counts nothing and has no
+    /// Do as `Now`, and take room only below each high as well. A refusal is not counted and has no
     /// figures.
     IfRoom,
 }
 
 /// # Charges that say what to do without room
 impl Group {
-    /// Charges `bytes` here and at all ancestors, or nowhere. It may block, where `full` lets it.
-    /// Where the bytes do not fit at once, it does what `full` says:
+    /// Charges `bytes` here and at all ancestors, or nowhere. If the bytes do not fit at once, it
+    /// does what `full` says; whether it may block depends on that:
     ///
     /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
     /// |---|---|---|---|
@@ -66,21 +68,21 @@ impl Group {
     /// | a poll of [`charge_async`](Self::charge_async) | no | listeners, wakers | drains; the task waits in line, and another thread reclaims and cancels for it |
     /// | [`force_charge`](Self::force_charge) | no | listeners, wakers | drains, then goes above max |
     ///
-    /// `Wait` is for threads, `Reclaim` for a thread that drives other work as well. The last three
-    /// are for code that may never block: an allocator, an event loop, a holder of locks. Where a
-    /// charge fits, all cost what `charge` costs. Where it does not, `Now` and `IfRoom` cost one
-    /// walk. Each is exact: from a success on usage is within max at every level.
+    /// `Wait` is for threads, `Reclaim` for a thread that drives other work as well. `Start`, `Now`
+    /// and `IfRoom` are for code that may never block: an allocator, an event loop, code that holds
+    /// locks. If the charge fits, all cost what `charge` costs; if it does not, `Now` and `IfRoom`
+    /// cost one walk. Each is exact: once it has succeeded, usage is within max at every level.
     ///
     /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came
     ///   before and are no less [important](crate::Limits::importance). A thread that gives bytes
     ///   back there charges them for the first in line, and wakes it with the charge made. A charge
     ///   that waits holds nothing. Reclaimers are asked again from time to time. Other charges may
     ///   barge past the first, until together they have been admitted as many bytes as the first
-    ///   asks for. (They exceed this only by what other threads had in flight at the moment in
-    ///   which the charge became first.) The time bounds all that the call waits for: the line,
-    ///   victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the
-    ///   charge returns. A reclaimer at work is not interrupted. With no time at all reclaimers are
-    ///   asked as by `charge`. Do not wait while you hold memory that other charges wait for.
+    ///   asks for. (They exceed this only by what other threads had in flight when the charge
+    ///   became first.) The time bounds all that the call waits for: the line, victims, reclaim,
+    ///   and the delay above a [high](crate::Limits::high), at whose end the charge returns. A
+    ///   reclaimer at work is not interrupted. With a time of zero, reclaimers are still asked as
+    ///   by `charge`. Do not wait while you hold memory that other charges wait for.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
     ///   It does not wait for memory that comes later. Above a high the charge is made without its
     ///   delay, which [`high_delay`](crate::inspect::GroupInspector::high_delay) returns.
@@ -93,15 +95,16 @@ impl Group {
     /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or
     ///   foreign code. It allocates where the thread charges for the first time. Credit of other
     ///   threads is not drained, so it may be refused beside some: [`try_charge`](Self::try_charge)
-    ///   is not. What it finds to wake or to notify, a thread of the crate does; only where the
-    ///   system gives no thread, this one does.
-    /// * `IfRoom`: a high that is [only observed](Self::set_observe_only) is none, and what the thread
-    ///   charges ahead is above no high. It is the first step of a charge that goes on otherwise, as cheap and as silent
-    ///   as `Now`. No event and no [`refused_count`](Self::refused_count) counts its refusal, which
-    ///   has no figures.
+    ///   is not. Wakers and listeners that it finds due are called by a thread of the crate, and by
+    ///   this thread only if the system cannot start one.
+    /// * `IfRoom`: the charge has to stay below each high, too, and so does what the thread charges
+    ///   ahead with it; a high that is [only observed](Self::set_observe_only) does not count. It
+    ///   is meant as the first step of a charge that goes on in another way, and costs as little as
+    ///   `Now`. Its refusal has no figures and is counted by no event and by no
+    ///   [`refused_count`](Self::refused_count).
     ///
-    /// A charge that is to be made in any case, but may have memory reclaimed first, is
-    /// [`charge`](Self::charge) and else [`force_charge`](Self::force_charge).
+    /// To make a charge in any case, but have memory reclaimed for it first, call
+    /// [`charge`](Self::charge), and [`force_charge`](Self::force_charge) if that is refused.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`; `Now` is a charge without
     /// `__GFP_DIRECT_RECLAIM`.
@@ -175,9 +178,9 @@ impl Group {
 }
 
 impl Charge {
-    /// Charges `bytes` more, as [`Group::charge_async`] does: it waits in line and blocks no
-    /// thread. A future that is dropped before it is done leaves the charge as it was. A charge of
-    /// a counter beside memory does not wait: there it is refused where [`OnFull::Reclaim`] is.
+    /// Charges `bytes` more, as [`Group::charge_async`] does: the task waits in line, and no thread
+    /// is blocked. If the future is dropped before it is done, the charge stays as it was. A charge
+    /// of a counter beside memory never waits: it is refused at once if it does not fit.
     ///
     /// # Errors
     ///

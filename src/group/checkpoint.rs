@@ -30,22 +30,24 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// # Checkpoints
 impl Group {
-    /// Asks whether the work of the current group may go on. It may block: in async code use
+    /// Asks whether the work of the current group may go on. It may block, as
+    /// [`charge`](Self::charge) does: in async code use
     /// [`checkpoint_async`](Self::checkpoint_async). `group.run(Group::checkpoint)` asks for
     /// another group.
     ///
-    /// A task that allocates without a charge that may be refused calls it in its loops.
+    /// It is for tasks whose memory is charged by force, as by an allocator: such a task calls it
+    /// in its loops.
     ///
-    /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next
-    /// checkpoint in that group or below it then does the work of a charge that does not fit: it
-    /// drains credit, asks reclaimers, has a victim cancelled and waits for it. It is refused if
-    /// the group is still above. Above a [high](crate::Limits::high) the thread is delayed as by a
-    /// charge of 256 KiB. In a group that went offline the checkpoint asks for the nearest group
-    /// above that is online. Without a current group, and inside an allocator, it always succeeds.
+    /// A charge that cannot be refused may take a group above its max. The next checkpoint in that
+    /// group, or below it, then does the work of a charge that does not fit: it drains credit, asks
+    /// reclaimers, has a victim cancelled and waits for it. If the group is still above its max,
+    /// the checkpoint is refused. Above a [high](crate::Limits::high) the thread is delayed as by a
+    /// charge of 256 KiB. In a group that went offline it asks for the nearest group above that is
+    /// online. Without a current group, and inside an allocator, it always succeeds.
     ///
-    /// While no group of the runtime is above a limit or being cancelled, a checkpoint costs a few
-    /// loads, of words that no thread writes. While one is, a checkpoint in another group loads a
-    /// few words of each group above it.
+    /// As long as no group of the runtime is above a limit or being cancelled, a checkpoint costs a
+    /// few loads of words that no thread writes. If one is, a checkpoint elsewhere loads a few
+    /// words of each group above its own.
     ///
     /// Source: `mem_cgroup_handle_over_high` in `mm/memcontrol.c`, which a thread calls on its way
     /// back from the kernel.
@@ -95,15 +97,15 @@ impl Group {
     }
 
     /// [`checkpoint`](Self::checkpoint) for async code: a future of the group that is current now.
-    /// It never sleeps. Reclaimers run in its poll, and so do the cancel hooks of one victim. It
-    /// waits for memory that others are about to give, for
-    /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most, and for the delay above a high.
+    /// A poll never sleeps, but reclaimers run in it, and so do the cancel hooks of one victim. The
+    /// task waits for memory that others are about to give, for at most
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time), and for the delay above a high.
     ///
     /// # Errors
     ///
     /// As [`checkpoint`](Self::checkpoint), and
-    /// [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock) where what was about to
-    /// come has not come in time.
+    /// [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock) if the memory that was
+    /// about to come has not come in time.
     ///
     /// ```
     /// use memcg::{Group, InGroup, Limits, Runtime};
@@ -167,7 +169,7 @@ fn went_on(group: &Group) -> Result<(), ChargeError> {
     }
 }
 
-/// A checkpoint that does not block: see [`Group::checkpoint_async`].
+/// The future of a checkpoint that does not block its thread: see [`Group::checkpoint_async`].
 #[must_use = "futures do nothing unless they are polled"]
 pub struct CheckpointFuture {
     /// Dropped before the group, which outlives the alarm and the stall.
@@ -200,9 +202,9 @@ impl CheckpointFuture {
         }
     }
 
-    /// Takes the delay above a [high](crate::Limits::high) of so many bytes, in the place of 256
-    /// KiB: for a task that has charged them without their delay, as with
-    /// [`OnFull::Now`](crate::OnFull::Now), and pays that of many charges at once.
+    /// Takes the delay above a [high](crate::Limits::high) for so many bytes, in place of 256 KiB.
+    /// It is for a task that has charged them without a delay, as with
+    /// [`OnFull::Now`](crate::OnFull::Now), and makes up for many charges at once.
     ///
     /// ```
     /// use memcg::{Group, Limits, OnFull, Runtime};

@@ -17,10 +17,11 @@ use crate::hierarchy::group_tree;
 /// root is created. [`Group::counter_key`](crate::Group::counter_key) finds one by its name.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
-/// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that
-/// credit is in the usage, and not in the live charge.
+/// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. As long as the thread has not used
+/// it, that credit is part of usage, and not of the live charge.
 /// [`GroupCounter::set_batch`](crate::PageCounter::set_batch) sets the batch of one counter for a
-/// group, the groups below and those created there later. 0 suits a counter of few things.
+/// group, the groups below and those created there later. A batch of 0 suits a counter of few
+/// things.
 ///
 /// ```
 /// use memcg::{CounterKey, Limits, Runtime};

@@ -18,9 +18,9 @@ use crate::units::{IntoLimit, Limit};
 
 /// # Counters
 impl Group {
-    /// Returns the counter of memory, which each group has: to drain its stock, to set its batch,
-    /// to open a peak of the caller's own. [`GroupCounter`] has its figures; those of the group are
-    /// of this counter, and so are the group's limits.
+    /// Returns the group's counter of memory: to drain its stock, to set its batch, or to open a
+    /// peak of your own. The figures and limits of the group are those of this counter;
+    /// [`GroupCounter`] has more of them.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -34,12 +34,12 @@ impl Group {
         GroupCounter::new(self.first(), self.clone())
     }
 
-    /// Returns one counter of this group, to read and to limit.
+    /// Returns one counter of this group, to read it or to limit it.
     ///
     /// # Errors
     ///
-    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) where this runtime
-    /// has no such counter.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) if this runtime has
+    /// no such counter.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -192,9 +192,9 @@ impl GroupCounter {
         group_tree::unit(self.counter())
     }
 
-    /// Does what [`Group::set_max`] does. It may block: in async code use
-    /// [`set_max_now`](Self::set_max_now). Returns the units above the max that stay, 0 if usage
-    /// fits. Only memory asks reclaimers for them.
+    /// Sets the max of the counter, as [`Group::set_max`] does for memory. It may block: in async
+    /// code use [`set_max_now`](Self::set_max_now). Returns the units that are still above the max,
+    /// 0 if usage fits. Only memory asks reclaimers for them.
     ///
     /// # Errors
     ///

@@ -8,24 +8,23 @@ use crate::thread::current::{self, EnteredScope};
 
 /// # The current group
 impl Group {
-    /// Makes this the current group of the thread until the guard is dropped: for a body of
-    /// synchronous code. An allocator that charges, and [`Group::current`], take the current group
-    /// from the thread.
+    /// Makes this the current group of the thread until the guard is dropped, for a stretch of
+    /// synchronous code. The current group is what [`Group::current`] returns, and what an
+    /// allocator that charges groups charges. It never blocks, and never fails.
     ///
-    /// A future that holds the guard over an `.await` would leave its group to other tasks of the
-    /// thread. So the guard is not `Send`, and a runtime that moves tasks between threads refuses
-    /// such a future. Use [`in_group`](crate::InGroup::in_group) for a future, and
-    /// [`run`](Self::run) where a closure will do.
+    /// A future that holds the guard over an `.await` would leave other tasks of the thread in its
+    /// group. So the guard is not `Send`, and a runtime that moves tasks between threads does not
+    /// accept such a future. Use [`in_group`](crate::InGroup::in_group) for a future, and
+    /// [`run`](Self::run) if a closure will do.
     ///
-    /// The current group is that of the newest guard that is there, whatever the order in which
-    /// guards are dropped. The end of a closure or of a poll that [`run`](Self::run) or `in_group`
-    /// makes also ends what was entered in it. A guard that is dropped after that changes nothing,
-    /// and neither does it on another scope. A guard that is forgotten (`mem::forget`) leaves the
-    /// thread in the group until the closure or poll around it ends, and keeps the group's object
-    /// for ever.
+    /// The current group is that of the newest guard that still exists, whatever the order in which
+    /// guards are dropped. When a closure of [`run`](Self::run) or a poll of `in_group` ends, so
+    /// does what was entered in it: a guard that is dropped later changes nothing. A guard that is
+    /// forgotten (`mem::forget`) leaves the thread in the group until the closure or poll around it
+    /// ends, and keeps the group's object for ever.
     ///
-    /// The switch moves no credit. The guard is a handle on the group, and takes no other memory:
-    /// eight guards of a thread have a place there. Each further one takes 16 bytes of the heap.
+    /// The switch moves no credit. A thread has room for eight guards at a time; each further one
+    /// takes 16 bytes of the heap. The guard keeps the group's object.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};
@@ -57,11 +56,11 @@ impl Group {
     }
 
     /// Runs `work` with this as the current group of the thread. Afterwards the current group is
-    /// what it was before, also where `work` panics. To switch there and back writes two words of
-    /// the thread and counts nothing.
+    /// what it was before, even if `work` panics. To switch there and back writes two words of the
+    /// thread, and no counter.
     ///
-    /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give each its
-    /// group: [`wrap`](Self::wrap) the closure that is handed on, and the future
+    /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give it one:
+    /// [`wrap`](Self::wrap) the closure that is handed on, and the future
     /// [`in_group`](crate::InGroup::in_group).
     ///
     /// ```
@@ -84,9 +83,9 @@ impl Group {
         current::within(Some(self.header.header()), work)
     }
 
-    /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter),
-    /// [`run`](Self::run) and [`in_group`](crate::InGroup::in_group). Where the current group went
-    /// offline, it is the nearest group above that is online, and the root where none is.
+    /// Returns the current group of this thread; `None` outside of [`enter`](Self::enter),
+    /// [`run`](Self::run) and [`in_group`](crate::InGroup::in_group). If that group went offline,
+    /// it is the nearest group above that is online, or the root if none is. It takes no lock.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};
@@ -114,7 +113,7 @@ pub(super) fn current_header() -> Option<HeaderRef> {
     current::header().map(|header| unsafe { HeaderRef::new(header) })
 }
 
-/// The thread is in a group as long as this value is there: see [`Group::enter`].
+/// Keeps its thread in a group for as long as it exists: see [`Group::enter`].
 #[must_use = "dropped at once it leaves the group at once, and `let _ =` drops it at once: bind it to a name, as in `let _in =`"]
 pub struct EnterGuard {
     // In this order: the thread leaves the group before the handle goes.

@@ -17,12 +17,12 @@ use crate::state::name::{beginning, is_format};
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
-/// Why a charge was not made. Nothing of it remains.
+/// Why a charge was not made. Nothing of the charge remains at any level.
 ///
 /// [`kind`](Self::kind) says what stood in the way, [`over_limit`](Self::over_limit) has the
 /// figures of the group that was full, and [`remedy`](Self::remedy) says what can make the charge
-/// fit later. [`Group::try_charge`] returns three kinds: over a limit, would block, offline;
-/// [`Group::charge`] does not say "would block", and may say "cancelled".
+/// fit later. [`Group::try_charge`] returns three kinds: `OverLimit`, `WouldBlock` and `Offline`.
+/// [`Group::charge`] never returns `WouldBlock`, and may return `Cancelled`.
 ///
 /// ```
 /// use memcg::{ChargeErrorKind, Limits, Runtime};
@@ -48,10 +48,12 @@ pub struct ChargeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChargeErrorKind {
-    /// It does not fit below a max, or usage would pass 2^63.
+    /// The charge does not fit below a max on its path, or usage would pass 2^63.
     OverLimit,
-    /// It does not fit yet, and this call does not block. Only calls that never wait return it: see
-    /// the table of [`Group::charge_with`]. Try again later, or wait with [`Group::charge_async`].
+    /// The charge does not fit now, but memory may come, and this call does not wait for it. Calls
+    /// that never wait return it (see the table of [`Group::charge_with`]), and
+    /// [`Group::checkpoint_async`] if the memory that it waited for has not come. Try again later,
+    /// or wait with [`Group::charge_async`].
     ///
     /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised,
     /// or another thread's reclaim is about to give memory back. From
@@ -70,15 +72,16 @@ pub enum ChargeErrorKind {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     WouldBlock,
-    /// It waited in line for the whole time that the caller allowed, and did not fit. The refusal
-    /// is that at the end of that time.
+    /// The charge waited in line for the whole time that the caller allowed, and did not fit. The
+    /// figures are those at the end of that time.
     TimedOut,
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled,
-    /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges
-    /// any more.
+    /// The group is offline and takes no charges any more. It may be so because the last handle of
+    /// its [`Runtime`](crate::Runtime) is gone, which takes all groups offline.
     Offline,
-    /// A transfer between the groups of two runtimes, or a counter that another runtime has.
+    /// The charge was to be transferred to a group of another runtime, or made to a counter that
+    /// belongs to another runtime.
     OtherRuntime,
 }
 
@@ -268,14 +271,14 @@ impl ChargeError {
         self.kind() == ChargeErrorKind::OtherRuntime
     }
 
-    /// Returns true if the charge was over a limit inside of a reclaimer, where no other reclaimer
-    /// is asked: reclaim does not nest.
+    /// Returns true if the charge was made inside a reclaimer and is over a limit. No other
+    /// reclaimer was asked there, because reclaim does not nest.
     pub fn is_in_reclaim(&self) -> bool {
         matches!(self.repr, Repr::InReclaim(_))
     }
 
-    /// Returns the group that was charged; of a transfer to another runtime, the group that has the
-    /// charge.
+    /// Returns the group that was to be charged. For a transfer to another runtime it is the group
+    /// that still has the charge.
     ///
     /// ```
     /// # use memcg::Runtime;
@@ -299,8 +302,8 @@ impl ChargeError {
         }
     }
 
-    /// Returns the amount that was asked for, in the unit of its counter: 0 at a
-    /// [checkpoint](Group::checkpoint), and where nothing was about to be charged.
+    /// Returns the amount that was asked for, in the unit of its counter. It is 0 at a
+    /// [checkpoint](Group::checkpoint), and for [`ChargeErrorKind::OtherRuntime`].
     pub fn requested(&self) -> u64 {
         match &self.repr {
             Repr::NoRoom { requested, .. }
@@ -310,10 +313,9 @@ impl ChargeError {
         }
     }
 
-    /// Returns which group's max was in the way, with its figures. Returns `None` where no limit
-    /// was, and where a call did nothing to make room
-    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). It is the error's
-    /// [`source`](std::error::Error::source), too.
+    /// Returns the group whose max was in the way, with its figures at that moment. `None` if no
+    /// limit was, and for [`OnFull::IfRoom`](crate::OnFull::IfRoom), whose refusals have no
+    /// figures. It is also the error's [`source`](std::error::Error::source).
     pub fn over_limit(&self) -> Option<&OverLimitError> {
         match &self.repr {
             Repr::Limit(refusal) | Repr::InReclaim(refusal) | Repr::WouldBlock(refusal) => {
@@ -324,8 +326,8 @@ impl ChargeError {
         }
     }
 
-    /// Returns the time that the charge has waited in line, where that ended it: no less than its
-    /// time limit. `None` for other kinds than [`ChargeErrorKind::TimedOut`].
+    /// Returns how long the charge has waited in line, at least its time limit, for
+    /// [`ChargeErrorKind::TimedOut`]; `None` for all other kinds.
     pub fn waited(&self) -> Option<Duration> {
         match self.repr {
             Repr::TimedOut { waited, .. } => Some(waited),
@@ -333,8 +335,9 @@ impl ChargeError {
         }
     }
 
-    /// Sets the time that a charge has waited, where its time was over: for a queue whose waiters
-    /// have waited before one of them came into line.
+    /// Sets the time that [`waited`](Self::waited) returns and the error prints; it does nothing to
+    /// other kinds than [`ChargeErrorKind::TimedOut`]. It is for a queue whose waiters have waited
+    /// before one of them came into line.
     #[must_use]
     pub fn with_waited(mut self, time: Duration) -> Self {
         if let Repr::TimedOut { waited, .. } = &mut self.repr {
@@ -344,9 +347,8 @@ impl ChargeError {
     }
 
     /// Returns what can make the same charge fit later, by the figures of the refusal: see
-    /// [`Remedy`]. Where a call did nothing to make room
-    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)) there are none: its answer is of now, a few
-    /// loads and a lock for each level.
+    /// [`Remedy`]. A refusal of [`OnFull::IfRoom`](crate::OnFull::IfRoom) has no figures, so this
+    /// call looks at the groups as they are now, which takes a few loads and a lock for each level.
     pub fn remedy(&self) -> Remedy {
         match &self.repr {
             Repr::NoRoom { group, requested } => Remedy::now(group, *requested),
@@ -422,8 +424,8 @@ fn runtime_is_gone(group: &Group) -> bool {
         .is_some_and(|root| root.state().is_offline())
 }
 
-/// Nothing was reclaimed: this thread is in a reclaimer, or in an allocator that this crate has
-/// called. Reclaim does not nest.
+/// Nothing was reclaimed, because this thread is in a reclaimer already, or in an allocator that
+/// this crate has called. Reclaim does not nest.
 ///
 /// ```
 /// use memcg::errors::ReclaimError;
@@ -464,7 +466,7 @@ impl fmt::Display for ReclaimError {
 
 impl std::error::Error for ReclaimError {}
 
-/// Why a group was not made. Nothing of it remains.
+/// Why a group was not created. Nothing of it remains.
 ///
 /// ```
 /// use memcg::errors::CreateError;
@@ -501,13 +503,14 @@ pub enum CreateError {
         /// The name.
         name: String,
     },
-    /// The configured most groups exist, the dying ones included.
+    /// As many groups exist as [`groups_max`](crate::RuntimeBuilder::groups_max) allows, dying ones
+    /// included.
     Full {
         /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
-        /// The configured most.
+        /// The number that is allowed.
         most: u32,
     },
     /// The system gives no memory for it, and no object of another group is free. Nothing is lost:
@@ -518,7 +521,7 @@ pub enum CreateError {
         /// Bytes asked for. The error has no copy of the name, which takes memory.
         bytes: usize,
     },
-    /// Its limits do not hold.
+    /// One of its limits cannot be set.
     Limit(LimitError),
 }
 
@@ -598,14 +601,15 @@ pub enum NameError {
     Slash,
     /// It has a control character, which would break the line of an error.
     Control,
-    /// It has a character that formats others, as U+202E does, or that separates lines: what is
-    /// printed would not be the name.
+    /// It has a character that changes how others are shown, as U+202E does, or one that separates
+    /// lines: what a reader sees would not be the name.
     Format,
-    /// It begins with `#`, as the id that stands for an unnamed group in a path.
+    /// It begins with `#`, as does the id that stands for an unnamed group in a path.
     Sharp,
-    /// It is `.` or `..`, which a reader of paths takes for another group.
+    /// It is `.` or `..`, which in a path looks like another group.
     Dots,
-    /// It is that of a [setting](crate::Limits::setting), and the process keeps 255 others.
+    /// It is the name of a [setting](crate::Limits::setting), and the process already keeps the 255
+    /// different names that it can.
     TooMany,
 }
 
@@ -654,7 +658,7 @@ impl NameError {
     }
 }
 
-/// Why limits were not set. The old ones hold.
+/// Why limits were not set. The old ones stay in force.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
@@ -668,7 +672,7 @@ impl NameError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// The limit is a percentage, and no ancestor has a max to take it of.
+    /// The limit is a percentage, and no ancestor has a max that it could be a part of.
     NoLimitedAncestor {
         /// The group whose limit was to be set. If that group was to be created, its parent.
         group: Group,
@@ -688,8 +692,8 @@ pub enum LimitError {
         /// The fault of the setting's name.
         fault: NameError,
     },
-    /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), and
-    /// it is too late to ask.
+    /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), which
+    /// cannot be set later.
     CoversNot {
         /// The group.
         group: Group,
@@ -777,7 +781,8 @@ impl fmt::Display for OfflineError {
 
 impl std::error::Error for OfflineError {}
 
-/// More was to be split off than the charge holds. Nothing changed. Both sizes print exactly.
+/// More was to be split off than the charge holds. Nothing has changed. Both amounts print exactly,
+/// without rounding.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;

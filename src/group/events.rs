@@ -16,8 +16,8 @@ use crate::state::events::Event;
 use crate::state::listeners::EventInfo;
 use crate::sync::clock;
 
-/// Counts of each event, as of the moment when they were read. From there on a caller can wait for
-/// the next one.
+/// How often each event has happened, as of the moment of the reading, from which on a caller can
+/// wait for the next one.
 ///
 /// ```
 /// use memcg::Event;
@@ -79,11 +79,11 @@ impl Events {
     }
 
     /// Blocks until `event` has happened more often than this count says, or for `time`. Returns
-    /// whether it has. In async code use [`changed`](Self::changed).
+    /// true if it has. In async code use [`changed`](Self::changed).
     ///
-    /// If the event has happened since these counts were read, the call returns at once. So it
-    /// misses nothing between the reading and the wait. A group that goes offline wakes no
-    /// listener. The call takes one lock.
+    /// If the event has happened since these counts were read, the call returns at once, so nothing
+    /// is missed between the reading and the wait. A group that goes offline does not end the wait.
+    /// The call takes one lock.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -108,8 +108,8 @@ impl Events {
         true
     }
 
-    /// Waits as [`wait`](Self::wait) without blocking, and without an end. The future resolves to
-    /// the new count. It needs no async runtime, and dropping it ends the wait.
+    /// Waits for the event as [`wait`](Self::wait) does, but as a task, and without a time limit.
+    /// The future resolves to the new count. It needs no async runtime, and its drop ends the wait.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -142,7 +142,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// Waits for an event: see [`Events::changed`].
+/// The future of a wait for an event: see [`Events::changed`].
 ///
 /// ```
 /// use memcg::{Event, Runtime};
@@ -175,7 +175,7 @@ impl Future for EventFuture {
 debug_figures!(EventFuture, |_future|);
 
 impl EventInfo {
-    /// Returns the group whose listener this is. The event happened there or below.
+    /// Returns the group whose listener is called. The event happened there or below.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.counter())
     }
@@ -183,8 +183,8 @@ impl EventInfo {
 
 /// # Events
 impl Group {
-    /// Reads what happened to the limits of this group and of all groups below it. It costs a few
-    /// loads.
+    /// Reads how often each event has happened at the limits of this group and of all groups below
+    /// it. It costs a few loads, which are not all of one instant.
     ///
     /// Source: `memory.events`.
     pub fn events(&self) -> Events {
@@ -194,11 +194,11 @@ impl Group {
     /// Registers `listener`, to be called after `event` has happened here or below.
     ///
     /// The thread that made the event happen calls it, at the end of that operation, with no lock
-    /// of this crate held. The listener may use the whole crate; where its thread is in a reclaimer
-    /// or a hook, it is inside reclaim, too. One call may stand for several events. Where a
-    /// listener makes its own event happen, the thread calls it for that at once, up to four deep,
-    /// then together with the next event. A panic is caught and counted as [`Event::Panic`], also a
-    /// panic in the listener's drop.
+    /// of this crate held. The listener may use the whole crate; if its thread is in a reclaimer or
+    /// a hook, it counts as inside reclaim as well. One call may stand for several events. If a
+    /// listener makes its own event happen, the thread calls it again for that at once, up to four
+    /// deep, and after that together with the next event. To register takes one lock. A panic is
+    /// caught and counted as [`Event::Panic`], also a panic in the listener's drop.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};

@@ -20,7 +20,7 @@ use crate::sync::clock;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
-/// A charge that waits: see [`Group::charge_async`].
+/// The future of a charge that may wait for room: see [`Group::charge_async`].
 ///
 /// # Panics
 ///
@@ -67,16 +67,16 @@ enum Stage {
 }
 
 impl ChargeFuture {
-    /// Gives the charge up where it is not made `time` after the first poll. The future then
+    /// Gives the charge up if it has not been made `time` after the first poll. The future then
     /// returns [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut), and the group that
     /// refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
-    /// A charge that was made in time holds, also if the future is polled later. The delay above a
-    /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
-    /// Reclaimers are asked within the time only. With a time of zero nothing is waited for: none
-    /// is asked, as by [`Group::try_charge`]. A thread of this crate wakes the future at the end of
-    /// the time, within 1 ms if a processor is free. If the system gives no thread, the first poll
-    /// in line gives the charge up.
+    /// A charge that was made in time is kept, even if the future is polled later. The time also
+    /// ends a delay above a [high](crate::Limits::high): the future then returns the charge, which
+    /// has been made. Reclaimers are asked within the time only. With a time of zero the future
+    /// waits for nothing and asks no reclaimer, as [`Group::try_charge`]. A thread of this crate
+    /// wakes the future at the end of the time, within 1 ms if a processor is free. If the system
+    /// gives no thread, the first poll in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -98,10 +98,10 @@ impl ChargeFuture {
         self
     }
 
-    /// Gives the charge up where it waits in line when `sleep` is ready, as
-    /// [`timeout`](Self::timeout) does, and ends its delay above a high: for the timer of an async
-    /// runtime, or any other future. What `sleep` returns is dropped. It is polled only while the
-    /// charge waits or is delayed.
+    /// Gives the charge up, as [`timeout`](Self::timeout) does, if it still waits in line when
+    /// `sleep` is ready; a delay above a high ends then, too. `sleep` is the timer of an async
+    /// runtime, or any other future. Its output is dropped, and it is polled only while the charge
+    /// waits or is delayed.
     ///
     /// ```
     /// # use memcg::{ChargeError, Runtime};
@@ -143,10 +143,10 @@ impl ChargeFuture {
         .await
     }
 
-    /// Makes the future ready as soon as the charge is made, also above a
-    /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and asks
-    /// [`high_delay`](crate::inspect::GroupInspector::high_delay) for the delay, before this charge
-    /// or after it.
+    /// Makes the future ready as soon as the charge is made, without its delay above a
+    /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and takes the
+    /// delay from [`high_delay`](crate::inspect::GroupInspector::high_delay), before the charge or
+    /// after it.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -249,37 +249,37 @@ impl Future for ChargeFuture {
 
 /// # Charges that wait for room
 impl Group {
-    /// Charges `bytes`, and where they do not fit waits in line as a task, as
-    /// [`OnFull::Wait`](crate::OnFull::Wait) does on a thread, without an end. A poll never blocks:
-    /// it waits for no thread and runs neither reclaimers nor cancel hooks. It drains unused credit
-    /// before it takes a place in line, and may call listeners and wakers.
+    /// Charges `bytes`. If they do not fit, the task waits in line, as a thread does with
+    /// [`OnFull::Wait`](crate::OnFull::Wait), and for as long as it takes:
+    /// [`timeout`](ChargeFuture::timeout) sets an end. A poll never blocks: it waits for no thread,
+    /// and runs neither reclaimers nor cancel hooks. It drains unused credit before it takes a
+    /// place in line, and may call listeners and wakers.
     ///
     /// The future needs no async runtime, only a [`Waker`]. A future that is dropped before it is
     /// done leaves the line, and nothing of it remains. One that is dropped after it was given the
-    /// bytes, and before it was polled again, gives them back. For a time limit use
-    /// [`timeout`](ChargeFuture::timeout), or [`until`](ChargeFuture::until) with a timer of any
-    /// runtime. The refusal then names the group and the amount, and is counted; a timer around the
-    /// future would leave no trace.
+    /// bytes, and before it was polled again, gives them back. For a time limit use `timeout`, or
+    /// [`until`](ChargeFuture::until) with a timer of any runtime, rather than a timer around the
+    /// future: the refusal then names the group and the amount, and is counted.
     ///
     /// A thread of the runtime, `memcg-reclaim`, asks reclaimers when the charge comes into a
     /// group's line. It charges what they give back for the first in line, whose task it wakes.
     /// Where the policy chooses victims, it cancels one group for this charge, and for others the
-    /// next one. That thread starts when it is needed and ends a second after its last work. A hop
-    /// to it and back costs some microseconds; a mark
-    /// ([`reclaim_above`](crate::Limits::reclaim_above)) has memory freed before it lacks.
+    /// next one. That thread starts when it is needed and ends a second after its last work. The
+    /// hop to that thread and back costs some microseconds; a threshold of reclaim
+    /// ([`reclaim_above`](crate::Limits::reclaim_above)) has memory freed before charges are short
+    /// of it.
     ///
-    /// Above a high the future does not sleep. `memcg-reclaim` reclaims what is above, and wakes it
-    /// when that is done; a thread of this crate wakes it when the delay is over or usage is not
-    /// above high any more. This thread is one for the process. It starts
-    /// with the first such delay and ends a second after the last. Where the system gives no
-    /// thread, the charge is made without a delay. [`undelayed`](ChargeFuture::undelayed) leaves
-    /// the delay to the caller; [`high_delay`](crate::inspect::GroupInspector::high_delay) says it.
+    /// Above a high the task waits, and no thread sleeps. `memcg-reclaim` reclaims the excess, and
+    /// wakes the task when that is done; another thread wakes it when the delay is over, or usage
+    /// is no longer above the high. There is one such thread for the process, which starts with the
+    /// first delay and ends a second after the last. If the system cannot start it, the charge is
+    /// made without a delay. [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller.
     ///
     /// # Errors
     ///
-    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline or is
-    /// cancelled. [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut) only where the
-    /// future has a time limit.
+    /// As [`charge`](Self::charge). A task in line has its error as soon as the group goes offline
+    /// or is cancelled. [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut) is returned
+    /// only by a future that has a time limit.
     ///
     /// ```
     /// # use memcg::Runtime;
@@ -313,6 +313,8 @@ impl Group {
     /// Returns the number of charges that wait in line at this group because its own max has
     /// refused them. The group counts [`Event::Max`](crate::Event::Max) a moment before such a
     /// charge is in line.
+    ///
+    /// One load if no charge waits here, otherwise a lock for a moment. Exact at that moment.
     pub fn waiting_count(&self) -> usize {
         line::length(self.first())
     }

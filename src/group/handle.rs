@@ -11,12 +11,12 @@ use crate::counter::{make, object};
 use crate::hierarchy::names;
 use crate::state::name::GroupName;
 
-/// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share.
-/// Clones name the same group, and comparison is by identity.
+/// A handle on a group, which is what memory is charged to. A handle is cheap to clone, send and
+/// share: a clone counts in one word. Clones name the same group, and are compared by identity.
 ///
-/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or
-/// not a handle exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline
-/// group takes no charges, and it is gone with its last handle and its last
+/// A group exists in its parent from [`create`](Self::create) to [`offline`](Self::offline),
+/// whether or not a handle does, and [`Runtime::group`](crate::Runtime::group) finds it by its
+/// path. A group that is offline takes no charges; it is gone with its last handle and its last
 /// [`Charge`](crate::Charge).
 ///
 /// Most programs need six calls: [`create`](Self::create) or [`scope`](Self::scope),
@@ -24,9 +24,9 @@ use crate::state::name::GroupName;
 /// [`live`](Self::live), [`snapshot`](Self::snapshot),
 /// [`register_reclaimer`](Self::register_reclaimer) and [`offline`](Self::offline).
 ///
-/// [`charge_with`](Self::charge_with) has a table of the ways to charge: what each waits
-/// for, which foreign code it runs, and what it does before it refuses. A drain of credit takes a
-/// lock and a barrier, and waits at most a millisecond for a thread that was preempted at a bad
+/// [`charge_with`](Self::charge_with) has a table of all ways to charge: what each waits for, which
+/// code of yours it runs, and what it does before it refuses. Those that drain credit take a lock
+/// and a barrier for that, and wait at most a millisecond for a thread that was preempted at a bad
 /// moment.
 ///
 /// ```
@@ -47,7 +47,8 @@ pub struct Group {
     pub(super) header: HeaderRef,
 }
 
-/// Names a group for as long as the process runs. No other group ever has the same id.
+/// The id of a group. No other group of the process ever has the same one, even after the group is
+/// gone.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -115,7 +116,7 @@ impl Group {
         self.first().group().nth(number)
     }
 
-    /// Returns the group's id, which names it for as long as the process runs.
+    /// Returns the group's id, by which [`Runtime::find`](crate::Runtime::find) finds it.
     pub fn id(&self) -> GroupId {
         GroupId {
             number: self.first().number,
@@ -123,8 +124,8 @@ impl Group {
         }
     }
 
-    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty.
-    /// A number is formatted by this call.
+    /// Returns the group's name in its parent. The name of the root, and of an unnamed group, is
+    /// empty. A number is formatted by this call, which then allocates.
     pub fn name(&self) -> Cow<'_, str> {
         match names::of(self.first()) {
             GroupName::Text(text) => Cow::Borrowed(text),
@@ -133,8 +134,9 @@ impl Group {
         }
     }
 
-    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works
-    /// offline. It takes no lock, and allocates the text.
+    /// Returns the path of the group: the names from the root to here, as in `/acme/q17`; the
+    /// root's is `/`. It also works for a group that is offline. It takes no lock, and allocates
+    /// the text.
     pub fn path(&self) -> String {
         names::path(self.first())
     }

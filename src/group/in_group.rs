@@ -9,7 +9,8 @@ use super::allocator;
 use super::handle::Group;
 use crate::thread::current::within;
 
-/// Makes a value run in a group: a future that is polled in it, and dropped in it.
+/// Runs a future in a group: it is polled and dropped with that group as the
+/// [current](Group::current) one.
 ///
 /// ```
 /// use memcg::{Group, InGroup, Limits, Runtime};
@@ -31,7 +32,7 @@ use crate::thread::current::within;
 /// ```
 pub trait InGroup: Sized {
     /// Wraps the value so that it runs in `group`. A wrapper inside another one runs in its own
-    /// group.
+    /// group. It never blocks.
     ///
     /// The wrapper switches the thread's current group at each poll, and around the drop of the
     /// value. A task that is aborted is dropped outside of any poll, on whatever thread. What the
@@ -79,7 +80,7 @@ impl Group {
     }
 }
 
-/// A value that runs in a group: see [`InGroup::in_group`]. It is a future where the value is one.
+/// A value that runs in a group: see [`InGroup::in_group`]. It is a future if the value is one.
 ///
 /// For any other trait of polls, such as that of a stream or of a reader,
 /// [`poll_in`](Self::poll_in) is one line:
@@ -116,7 +117,7 @@ pub struct Grouped<T> {
 }
 
 impl<T> Grouped<T> {
-    /// Returns the group.
+    /// Returns the group in which the value runs.
     pub fn group(&self) -> &Group {
         &self.group
     }

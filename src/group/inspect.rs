@@ -19,7 +19,8 @@ use crate::units::{Bytes, IntoBytes};
 
 /// # Insides
 impl Group {
-    /// Returns a view of figures that few programs need.
+    /// Returns a view of figures that few programs need: [`GroupInspector`] lists them. Costs
+    /// nothing.
     #[inline]
     pub fn inspect(&self) -> GroupInspector<'_> {
         GroupInspector { group: self }
@@ -54,12 +55,12 @@ pub struct GroupInspector<'a> {
 }
 
 impl GroupInspector<'_> {
-    /// Returns the bytes that reclaim never touches, 0 by default. One load.
+    /// Returns the [min](crate::Limits::min) in bytes, 0 by default. One load.
     pub fn min(&self) -> u64 {
         thresholds::protection(self.group.first(), Protection::Min)
     }
 
-    /// Returns the bytes that reclaim touches last, 0 by default. One load.
+    /// Returns the [low](crate::Limits::low) in bytes, 0 by default. One load.
     ///
     /// ```
     /// # use memcg::{Limit, Limits};
@@ -75,21 +76,21 @@ impl GroupInspector<'_> {
         thresholds::protection(self.group.first(), Protection::Low)
     }
 
-    /// Returns the high in bytes, `u64::MAX` if there is none. One load.
+    /// Returns the [high](crate::Limits::high) in bytes, `u64::MAX` if there is none. One load.
     pub fn high(&self) -> u64 {
         thresholds::high(self.group.first())
     }
 
-    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and two locks where
-    /// a group of the runtime has a [share](crate::Limits::share).
+    /// Returns the [soft limit](crate::Limits::soft) in bytes, `u64::MAX` if there is none. One
+    /// load, and two locks if a group of the runtime has a [share](crate::Limits::share).
     pub fn soft(&self) -> u64 {
         shares::look(self.group.first().tree());
         thresholds::soft(self.group.first())
     }
 
-    /// Tells the runtime how many bytes the max of the root leaves out, because memory of the
-    /// process holds them that no group is charged for. Refusals of the root, its row of a snapshot
-    /// and [`uncharged`](Self::uncharged) show the figure; nothing else depends on it. One store.
+    /// Tells the runtime how many bytes the max of the root leaves out, because the process uses
+    /// them without charging any group. Refusals of the root, its row of a snapshot and
+    /// [`uncharged`](Self::uncharged) show the figure; nothing else depends on it. One store.
     /// `memcg-host` calls this (`less_uncharged`).
     ///
     /// ```
@@ -141,23 +142,25 @@ impl GroupInspector<'_> {
         limits::move_max(self.group.first(), bytes.into_bytes().as_u64())
     }
 
-    /// Ends the waits that no max of the runtime can serve any more, where that max has
-    /// [moved by itself](Self::move_max) and has stood for one second. Two locks, and a step for
-    /// each move within the second.
+    /// Refuses the charges in line that can never fit any more because a max was
+    /// [moved](Self::move_max) below what they ask for, once that max has stood for one second. It
+    /// takes two locks, and a step for each move within the last second.
     pub fn end_vain_waits(&self) {
         line::end_waits_of_stood(self.group.first().tree());
     }
 
-    /// Nothing [moves the max](Self::move_max) of this group any more: it counts as it is, as one
-    /// that the program has set, and so do those below that follow it. The waits that they can
-    /// never serve end at once. Two locks for each move within the last second.
+    /// Says that nothing [moves the max](Self::move_max) of this group any more: from here on it
+    /// counts like one that the program has set, and so do those below that follow it. Charges in
+    /// line that can never fit are refused at once. It takes two locks for each move within the
+    /// last second.
     pub fn keep_max(&self) {
         line::end_waits_of_moved(self.group.first());
     }
 
-    /// Asks reclaimers for the bytes above max, and cancels groups, as
-    /// [`Group::set_max`](crate::Group::set_max) does once it has set the max. Returns the bytes
-    /// that stay above it. It may block.
+    /// Asks reclaimers for the bytes above max, and cancels groups if the policy says so, as
+    /// [`Group::set_max`](crate::Group::set_max) does once it has stored the max. Returns the bytes
+    /// that stay above it. It may block for as long as that call: in async code call it on a thread
+    /// for blocking work.
     pub fn shrink_to_max(&self) -> u64 {
         lowered::shrink_to_max(self.group.first())
     }
@@ -168,11 +171,11 @@ impl GroupInspector<'_> {
         group_tree::uncharged(self.group.first())
     }
 
-    /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among
-    /// this group and its ancestors. Charges do not sleep for 10 ms or less. The call costs a few
-    /// loads a level. Above a high it takes the tree's lock and counts credit out; where credit may
-    /// be all that is above, it drains that, which takes a barrier. Inside a reclaimer it does
-    /// neither, and credit counts.
+    /// Returns the delay above high of a charge of `bytes` that walks the tree now: the greatest
+    /// among this group and its ancestors. Charges do not sleep for 10 ms or less. The call costs a
+    /// few loads for each level. Above a high it takes the tree's lock to leave credit out, and
+    /// drains the credit if that may be all that is above, which takes a barrier. Inside a
+    /// reclaimer it does neither, and credit counts.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
@@ -189,9 +192,9 @@ impl GroupInspector<'_> {
         throttle::delay_now(self.group.first(), bytes)
     }
 
-    /// Returns whether usage is above the soft limit. Pressure from here or above asks such a
-    /// group, and all groups below it, first. One load, and two locks where a group of the runtime
-    /// has a [share](crate::Limits::share); exact.
+    /// Returns true if usage is above the soft limit, so that reclaim for this group or one above
+    /// asks it, and all groups below it, first. One load, and two locks where a group of the
+    /// runtime has a [share](crate::Limits::share); exact.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -207,8 +210,9 @@ impl GroupInspector<'_> {
         thresholds::is_in_excess(self.group.first())
     }
 
-    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact
-    /// where none crosses meanwhile. It visits the groups that have one below, and their children.
+    /// Returns the number of groups below, at any depth, that are above their soft limits. It is
+    /// exact if none crosses its limit meanwhile. It visits the groups that have such a group below
+    /// them, and their children.
     ///
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///
@@ -225,10 +229,10 @@ impl GroupInspector<'_> {
         excess::count_below(self.group.first())
     }
 
-    /// Returns the [live](Group::live) bytes without those of the children that are online. That is
-    /// the group's own, and what groups that went offline left behind. It costs one load for each
-    /// child, and holds no lock over more than a few. It is exact at every quiescent point, an
-    /// estimate while other threads charge. Where the group
+    /// Returns the [live](Group::live) bytes without those of the children that are online: the
+    /// group's own, and what groups that went offline left behind. It costs a load for each child
+    /// more than `live`, and holds no lock over more than a few of them. It is exact as long as no
+    /// thread charges meanwhile, otherwise an estimate. If the group
     /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is
     /// allocated in the group alone.
     ///
@@ -295,7 +299,7 @@ impl GroupInspector<'_> {
         })
     }
 
-    /// Returns how many groups directly below are online. One load.
+    /// Returns the number of groups directly below that are online. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -308,9 +312,9 @@ impl GroupInspector<'_> {
     }
 
     /// Returns the `n` children of largest usage with the usage of each in bytes, the largest
-    /// first. The call reads them one after the other, and locks only a few at a time: a child that
-    /// is created or goes offline meanwhile may be missing. It keeps few of them at a time: of a
-    /// million it takes some ten handles for each of the `n`.
+    /// first. The call reads them one after the other, and holds a lock over only a few at a time:
+    /// a child that is created or goes offline meanwhile may be missing. It keeps few of them: of a
+    /// million children it takes some ten handles for each of the `n`.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -12,9 +12,10 @@ use crate::thread::slow_path;
 /// A group's charges, and the objects that an allocator has handed out for it: see
 /// [`Group::ledger`].
 ///
-/// All figures are in bytes. Where no thread charges or allocates meanwhile, `live` of the group is
-/// what is reserved and allocated together; of a group that
-/// [covers](crate::Limits::cover_allocations), the larger of the two.
+/// All figures are in bytes. As long as no thread charges or allocates, `live` of the group is what
+/// is reserved and what is allocated together, or, if the group
+/// [covers](crate::Limits::cover_allocations), the larger of the two. The getters read the value,
+/// and cost nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Ledger {
@@ -56,30 +57,30 @@ impl Ledger {
         }
     }
 
-    /// Bytes that values and calls have charged: each [`Charge`](crate::Charge), and charges
+    /// Returns the bytes that the program itself has charged: by a [`Charge`](crate::Charge), or
     /// without a guard.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes of all objects that the group owns. Objects below the allocator's threshold are not
-    /// among them.
+    /// Returns the bytes of all objects that the group owns. Objects that are smaller than the
+    /// allocator's threshold are not among them.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Bytes that are allocated beyond what is reserved, of the groups that
-    /// [cover](crate::Limits::cover_allocations): they are charged by force.
+    /// Returns the bytes that groups which [cover](crate::Limits::cover_allocations) have allocated
+    /// beyond what they have reserved. They are charged by force.
     pub fn unpaid(&self) -> u64 {
         self.unpaid
     }
 
-    /// Bytes of objects that belong to no live task: the part of [`allocated`](Self::allocated)
-    /// that groups below own which went offline, as [a scope](Group::scope) of a task does when the
-    /// task ends; all of it, of a group that is offline itself. They count here, and stay until
-    /// they are freed. A sum that grows from task to task is a leak, a cache that the tasks share,
-    /// or lazy state of a library that the first task has paid for: make that in
-    /// [`unowned`](crate::allocator::unowned).
+    /// Returns the bytes of objects that belong to no live task: the part of
+    /// [`allocated`](Self::allocated) that is owned by groups below which went offline, as [a
+    /// scope](Group::scope) does when its task ends. For a group that is offline itself it is all
+    /// of it. Such bytes count here until they are freed. A sum that grows from task to task is a
+    /// leak, a cache that the tasks share, or lazy state of a library that the first task has paid
+    /// for: make that in [`unowned`](crate::allocator::unowned).
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
@@ -99,9 +100,9 @@ impl Ledger {
         self.left_behind
     }
 
-    /// The error of allocated, unpaid and left-behind bytes, each: the bytes that threads have
-    /// allocated or freed during the call. 0 where there is nothing of that.
-    /// [`reserved`](Self::reserved) is as exact as [`Group::live`].
+    /// Returns by how much each of the allocated, unpaid and left-behind bytes may be off: the
+    /// bytes that threads have allocated or freed during the call. [`reserved`](Self::reserved) is
+    /// as exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
         self.max_error
     }
@@ -123,12 +124,12 @@ impl Ledger {
 
 /// # What was charged, and what was allocated
 impl Group {
-    /// Returns what this group and the groups below it have charged, beside what they have
-    /// allocated. Without an allocator that charges groups all of it is reserved.
+    /// Returns what this group and the groups below it have charged, beside what an allocator has
+    /// handed out for them. Without an allocator that charges groups, all of it is reserved.
     ///
     /// The call visits each group below, and for each the counts of each thread, twice:
     /// [`Ledger::max_error`] is what moved between. It holds no lock over more than a few groups.
-    /// What a group has that goes offline during the call may be missing.
+    /// What belongs to a group that goes offline during the call may be missing.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does

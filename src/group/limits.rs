@@ -12,7 +12,11 @@ use crate::units::{IntoLimit, Limit, Percent};
 
 /// Limits of a group, set together by [`create`](crate::Group::create), or later by
 /// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its
-/// default (none, and nothing protected); `set_limits` leaves it as it was.
+/// default (no limit, nothing protected); `set_limits` leaves it as it was. Limits of usage are in
+/// bytes, or a percentage of the nearest max above.
+///
+/// A setter here only stores its value: it never fails, and costs nothing. The call that the limits
+/// are given to checks them, and sets all of them or none.
 ///
 /// ```
 /// use memcg::{Limit, Limits};
@@ -55,11 +59,11 @@ pub struct Limits {
     /// [`reclaim_above`](Self::reclaim_above).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reclaim_above: Option<Limit>,
-    /// The share of max from which the pressure is elevated: see
+    /// The part of max from which on the pressure level is elevated: see
     /// [`pressure_levels`](Self::pressure_levels).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub elevated: Option<Percent>,
-    /// The share of max from which the pressure is critical.
+    /// The part of max from which on the pressure level is critical.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub critical: Option<Percent>,
     /// Usage is the larger of what is reserved and what is allocated: see
@@ -81,8 +85,10 @@ impl Limits {
         Limits::default()
     }
 
-    /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children
-    /// protect; charges do not compare usage with it. A group that is offline protects nothing.
+    /// Sets the bytes that reclaim never touches, 0 by default: as long as usage is not above them,
+    /// no charge that lacks room in a group above asks this group's reclaimers. They protect only
+    /// what the group uses, and siblings together no more than their parent does; a group that is
+    /// offline protects nothing. Charges do not compare usage with it.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -97,8 +103,19 @@ impl Limits {
         self
     }
 
-    /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children
-    /// protect; charges do not compare usage with it. A group that is offline protects nothing.
+    /// Sets the bytes that reclaim touches last, 0 by default. As long as usage is not above them,
+    /// a charge that lacks room in a group above asks this group's reclaimers only if no other
+    /// memory is left, and counts [`Event::Low`](crate::Event::Low). Otherwise it is like
+    /// [`min`](Self::min).
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().low(40))?;
+    /// let _held = acme.charge(30)?;
+    /// assert_eq!((acme.inspect().low(), runtime.root().memory().children_low_usage()), (40, 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn low(mut self, limit: impl IntoLimit) -> Self {
         self.low = Some(limit.into_limit());
         self
@@ -108,11 +125,11 @@ impl Limits {
     /// no charge slows down.
     ///
     /// A charge that walks the tree and leaves the group above high, or finds it there, reclaims
-    /// the excess and is delayed. The kernel's formula gives the delay. It grows with the square of
-    /// the part by which usage is above, to at most
-    /// [`delay_max`](crate::RuntimeBuilder::delay_max). A single charge as large as high has that
-    /// delay. A high never refuses a charge. It does not delay a charge from the stock, one that
-    /// cannot be refused, one made inside reclaim, or a transfer.
+    /// the excess and is delayed. The delay follows the kernel's formula: it grows with the square
+    /// of the excess relative to high, and with the size of the charge, to at most
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max), which a single charge as large as high
+    /// reaches. A high never refuses a charge. It does not delay a charge from the stock, a forced
+    /// one, one made inside reclaim, or a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -131,38 +148,61 @@ impl Limits {
     }
 
     /// Sets the most bytes that charges may bring usage to. The default is [`Limit::Unlimited`].
+    /// With 0 every charge is refused, but those of 0 bytes and forced ones. It is exact: usage is
+    /// above it only by [forced](crate::Group::forced) charges, or because it was set below usage.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Limits, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::mib(64)).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::percent(25)))?;
+    /// assert_eq!(acme.max(), 16 << 20, "a quarter of the root's");
+    /// assert!(acme.charge((16 << 20) + 1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
         self.max = Some(limit.into_limit());
         self
     }
 
     /// Sets the usage in bytes above which the group, and all groups below it, is reclaimed before
-    /// others. 0: whenever it holds anything. [`Limit::Unlimited`], the default: never. An offline
-    /// group counts as not above it.
+    /// others: with 0, whenever it holds anything; with [`Limit::Unlimited`], the default, never. A
+    /// group that is offline is never above it. It refuses and delays no charge.
     ///
     /// A charge that walks compares usage with the soft limit, and reports each crossing to the
-    /// groups above. A charge from the stock does not compare: credit is in usage already.
+    /// groups above. A charge from the stock does not need to: its bytes were in usage already, as
+    /// credit.
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().soft(1_000))?;
+    /// let _held = acme.charge(1_001)?;
+    /// assert!(acme.inspect().is_in_excess(), "its caches are asked first");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn soft(mut self, limit: impl IntoLimit) -> Self {
         self.soft = Some(limit.into_limit());
         self
     }
 
-    /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the
-    /// siblings that are online: `share` of the sum of all. It takes the place of
-    /// [`soft`](Self::soft). A later soft limit alone takes the share away; a share of 0 does, too,
-    /// and leaves no soft limit. Siblings without a share have no part. The root has no share.
+    /// Gives the group a share of what its parent may hold, as its soft limit: the part that
+    /// `share` is of the shares of all siblings that are online. It takes the place of
+    /// [`soft`](Self::soft). A soft limit that is set later takes the share away again; a share of
+    /// 0 does so, too, and leaves no soft limit. Siblings without a share have no part, and a share
+    /// of the root has no meaning.
     ///
-    /// A parent may hold the least max on its way up, and no more than the part of the nearest
-    /// group there that has a share. Without a max there is no part: the soft limit is none. What
-    /// the parent itself and siblings without a share hold is in no part. A group that is alone has
-    /// everything, so no byte is idle: reclaim takes first from groups above their part, and only
-    /// where memory is short. Victims are chosen by it, too.
+    /// A parent may hold the least max of itself and the groups above it, and no more than the part
+    /// of the nearest of them that has a share. Without any max there are no parts, and so no soft
+    /// limits. What the parent itself and siblings without a share hold is not taken off. A group
+    /// without siblings has all of it, so no byte lies idle: reclaim takes first from groups above
+    /// their part, and only if memory is short. Victims are chosen by it, too.
     ///
-    /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft
-    /// limit, then sets the parts anew: a step for each sibling that has a share. After a max has
-    /// moved it is a step for each parent of shares there and below, and one for each group whose
-    /// part has moved. 64 steps at a time hold the lock of the tree, and none of that time counts
-    /// against [`reclaim_time`](crate::RuntimeBuilder::reclaim_time).
+    /// When a sibling comes, goes or changes, that call takes one more lock. The parts are worked
+    /// out later, by the next reclaim or the next reader of a soft limit: a step for each sibling
+    /// that has a share. After a max has moved it is a step for each parent of shares there and
+    /// below, and one for each group whose part has moved. The tree's lock is held for 64 steps at
+    /// a time, and none of this counts against
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time).
     ///
     /// ```
     /// # use memcg::Limits;
@@ -180,14 +220,15 @@ impl Limits {
         self
     }
 
-    /// Sets the shares of the group's own max, in per cent, from which
+    /// Sets two thresholds, in per cent of the group's own max, from which on
     /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than
-    /// 100 is 100; with 0 it never is. A group without thresholds, the default, has the pressure
-    /// level of the nearest group above that has some; 0 for both takes the thresholds away.
+    /// 100 counts as 100; a threshold of 0 is never reached. A group without thresholds, the
+    /// default, has the pressure level of the nearest group above that has some; 0 for both takes
+    /// the thresholds away.
     ///
-    /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge
-    /// from the stock does not, because credit is in usage already. A walk of a group that has
-    /// thresholds costs some nanoseconds more.
+    /// The pressure falls once usage is a sixteenth below the threshold. A charge that walks
+    /// compares usage with it, which costs some nanoseconds; a charge from the stock does not need
+    /// to.
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel};
@@ -208,19 +249,19 @@ impl Limits {
     }
 
     /// Sets the usage in bytes above which a thread of the runtime reclaims, so that charges find
-    /// room. A percentage is one of the group's own max, or where it has none of the nearest max
-    /// above. [`Limit::Unlimited`], the default: never.
+    /// room. A percentage is one of the group's own max, or if it has none, of the nearest max
+    /// above. With [`Limit::Unlimited`], the default, the thread never does.
     ///
     /// The charge that passes the threshold wakes the thread; it neither waits nor runs foreign
     /// code for that. The thread asks reclaimers until usage is a sixteenth below the threshold,
     /// with the cause [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes
-    /// nothing that min or low protects. Where nothing is freed it pauses for 10 ms, then twice as
-    /// long each time, up to a second.
+    /// nothing that min or low protects. As long as nothing is freed it pauses: for 10 ms at first,
+    /// then for twice as long each time, up to a second.
     ///
-    /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer
-    /// that blocks holds up the others there. Charges that do not fit reclaim themselves, as ever.
-    /// A charge that walks compares usage with the threshold; a charge from the stock does not. An
-    /// offline group has none.
+    /// The thread is the runtime's `memcg-reclaim`, which serves one group after another: a
+    /// reclaimer that blocks holds up the others. Charges that do not fit still reclaim themselves.
+    /// A charge that walks compares usage with the threshold; a charge from the stock does not need
+    /// to. A group that is offline has no threshold.
     ///
     /// ```
     /// use memcg::{Bytes, Charge, Limit, Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
@@ -257,12 +298,13 @@ impl Limits {
     /// and charged by force.
     ///
     /// It is for a service that charges before it works, and for the memory pool of a query engine:
-    /// neither pays twice where the process's allocator charges groups too. A group asks when it is
-    /// created, and for as long as it lives. Each group below it covers as well, so a reservation
-    /// in one pays for objects of another. The parent is charged once.
+    /// with it neither pays twice in a process whose allocator charges groups as well. It is set
+    /// when the group is created, and holds for as long as the group lives. Each group below
+    /// covers, too, so a reservation in one pays for objects of another. The parent is charged
+    /// once.
     ///
-    /// A charge of such a group takes no credit: it walks, and costs a few hundred nanoseconds
-    /// where other threads charge at the same time. An object costs what it costs in any group.
+    /// Charges of such a group use no credit: each one walks, and costs a few hundred nanoseconds
+    /// while other threads charge at the same time. An object costs what it costs in any group.
     ///
     /// ```
     /// use memcg::allocator::Owner; // stands for what an allocator does
@@ -283,8 +325,9 @@ impl Limits {
         self
     }
 
-    /// Sets the rank of the group among those that give for each other. A group without an
-    /// importance of its own has that of its parent; a root has 0. A
+    /// Sets how important the group is beside others, when it is decided which of them gives memory
+    /// and which is served first. A higher number is more important. A group without an importance
+    /// of its own has that of its parent; a root has 0. A
     /// [`ReclaimPriority`](crate::ReclaimPriority) orders the reclaimers of one group; importance
     /// orders groups.
     ///
@@ -294,15 +337,15 @@ impl Limits {
     ///   enough, else from the lowest of all.
     /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a
     ///   higher importance.
-    /// * In line a charge goes before those of a lower importance, also where it would be refused
-    ///   for them. The oldest in a line lets later ones of a higher importance go first until they
-    ///   have taken sixteen times the bytes it asks for; the last of them may take more. Then it
-    ///   goes first, at each group of its path. [`OnFull::Now`](crate::OnFull::Now),
+    /// * In line a charge goes before those of a lower importance, even where it would otherwise be
+    ///   refused because they wait. The oldest in a line lets later ones of a higher importance go
+    ///   first until they have taken sixteen times the bytes it asks for; the last of them may take
+    ///   more. Then it goes first, at each group of its path. [`OnFull::Now`](crate::OnFull::Now),
     ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
-    /// A charge has the importance that its group has when it begins to wait. An importance that
-    /// was set stays: the group inherits none any more, until a [spec](crate::GroupSpec) that has
-    /// set it has it no more. A max that is lowered, and [`Group::reclaim`](crate::Group::reclaim),
+    /// A charge has the importance that its group has when it begins to wait. A group that was
+    /// given an importance no longer inherits one, unless a [spec](crate::GroupSpec) had set it and
+    /// no longer names it. A max that is lowered, and [`Group::reclaim`](crate::Group::reclaim),
     /// take from any group. To set it is a store; no charge that fits reads it.
     ///
     /// ```
@@ -329,8 +372,8 @@ impl Limits {
         self
     }
 
-    /// Names the setting of the service that the max comes from. A refusal then tells its reader to
-    /// raise that, in place of a max that only this crate knows.
+    /// Names the setting of your service that the max comes from. A refusal then tells its reader
+    /// to raise that setting, and not a max that only this crate knows.
     ///
     /// The name may come from a file. The process keeps 255 different names of at most 255 bytes,
     /// for as long as it lives. One more name, an empty one, or one with characters that control or
@@ -503,7 +546,7 @@ impl Limits {
         thresholds.iter().any(Option::is_some).then_some(thresholds)
     }
 
-    /// Finds two limits that contradict each other, so that one of them can have no effect. It
+    /// Looks for two limits that contradict each other, so that one of them can have no effect. It
     /// compares bytes with bytes and percentages with percentages.
     ///
     /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that
@@ -577,7 +620,7 @@ impl Limits {
     }
 }
 
-/// Two limits of which one keeps the other from doing what it is for; see [`Limits::check`].
+/// Two limits, one of which keeps the other from having any effect: see [`Limits::check`].
 ///
 /// ```
 /// let limits = memcg::Limits::new().min(4096).soft(100);
@@ -608,12 +651,12 @@ impl fmt::Display for ContradictionError {
 impl std::error::Error for ContradictionError {}
 
 impl ContradictionError {
-    /// The limit that belongs below the other one: its name and its value.
+    /// Returns the limit that should be the lower one: its name and its value.
     pub fn lower(&self) -> (&'static str, Limit) {
         self.lower
     }
 
-    /// The limit that belongs above: its name and its value.
+    /// Returns the limit that should be the higher one: its name and its value.
     pub fn upper(&self) -> (&'static str, Limit) {
         self.upper
     }

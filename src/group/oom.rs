@@ -28,27 +28,28 @@ impl OomCandidate {
 
 /// # Victims
 impl Group {
-    /// Sets what happens to charges that the max of this group refuses, once reclaim has freed
-    /// nothing. The default is [`OomPolicy::Inherit`].
+    /// Sets what happens to charges that do not fit below the max of this group, once reclaim has
+    /// not freed enough. The default is [`OomPolicy::Inherit`]. The call takes one lock for a
+    /// moment.
     ///
-    /// With [`OomPolicy::Choose`] a charge waits for the victim's memory,
-    /// for [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the
-    /// stack of that very thread may hold the memory: a pool as rayon's runs another task on a
-    /// worker that waits for a join. Then the victim cannot give anything back before the charge
-    /// returns, and the charge waits for the whole time, in vain. Charge there with a call that
-    /// does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
-    /// [`ChargedVec::reserve_with`](crate::ChargedVec::reserve_with)), or before the work
+    /// With [`OomPolicy::Choose`] a charge waits for the victim's memory, for
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool, the
+    /// victim may be further down on the stack of that very thread: a pool like rayon's runs
+    /// another task on a worker that waits for a join. Then the victim cannot give anything back
+    /// before the charge returns, and the charge waits for the whole time in vain. On such a
+    /// worker, charge with a call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim),
+    /// also of [`ChargedVec::reserve_with`](crate::ChargedVec::reserve_with)), or before the work
     /// is handed to the pool.
     ///
-    /// The groups below inherit the policy, for their own maxes, too: below a root that chooses, a
+    /// The groups below inherit the policy for their own maxes, too: below a root that chooses, a
     /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
-    /// is cancelled. Give groups whose own max is only to refuse
-    /// [`OomPolicy::Refuse`]. They can still be chosen for the max of a
-    /// group above; [`set_oom_exempt`](Self::set_oom_exempt) spares them there.
+    /// is cancelled. If the max of a group should only refuse, give that group
+    /// [`OomPolicy::Refuse`]. It can still be chosen for the max of a group above, unless
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares it.
     ///
-    /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
-    /// [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. Work
-    /// that is not to go on is stopped by its [hook](Self::on_cancel), for good with
+    /// To be cancelled is not the end of a group: its charges are refused until its memory is back,
+    /// or [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. To
+    /// stop its work, use its [hook](Self::on_cancel); to end the group for good,
     /// [`offline`](Self::offline).
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
@@ -81,10 +82,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
-    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one.
-    /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
-    /// [`OomPolicy`] for an example.
+    /// [`set_oom_group`](Self::set_oom_group) cancels a subtree as one, and
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one. [`OomPolicy::by`](crate::OomPolicy::by)
+    /// takes an order of your own. See [`OomPolicy`] for a whole example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
         group_object::of(self.first())
@@ -110,8 +110,8 @@ impl Group {
         victims::oom_flags(self.first()).policy()
     }
 
-    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
-    /// its groups is chosen.
+    /// Sets whether the subtree of this group counts as one candidate, and is cancelled as a whole
+    /// if any of its groups is chosen. False by default. One store.
     ///
     /// Source: `memory.oom.group`.
     ///
@@ -127,35 +127,48 @@ impl Group {
         victims::oom_flags(self.first()).set(TOGETHER, together);
     }
 
-    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
+    /// Returns what [`set_oom_group`](Self::set_oom_group) has set. One load.
     pub fn oom_group(&self) -> bool {
         victims::oom_flags(self.first()).has(TOGETHER)
     }
 
-    /// With true, never cancels this group and the groups below it, not even with the subtree that
-    /// they are in.
+    /// Sets whether this group and the groups below it are never cancelled, not even as part of a
+    /// subtree that goes as one. False by default. One store.
+    ///
+    /// ```
+    /// # use memcg::{Limits, OomPolicy, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// runtime.root().set_oom_policy(OomPolicy::Choose);
+    /// let system = runtime.root().create("system", Limits::new())?;
+    /// system.set_oom_exempt(true);
+    /// let _hook = system.on_cancel(|_| unreachable!("it is spared"));
+    /// let _held = system.charge(80)?;
+    /// assert!(system.charge(30).unwrap_err().is_over_limit(), "refused, as there is no other candidate");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// Source: an `oom_score_adj` of -1000.
     pub fn set_oom_exempt(&self, exempt: bool) {
         victims::oom_flags(self.first()).set(EXEMPT, exempt);
     }
 
-    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
+    /// Returns what [`set_oom_exempt`](Self::set_oom_exempt) has set for this group itself. One
+    /// load.
     pub fn oom_exempt(&self) -> bool {
         victims::oom_flags(self.first()).has(EXEMPT)
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook
-    /// tells the work in this group to stop. The group itself stays online: once its memory is back
-    /// it may charge again.
+    /// should tell the work in this group to stop. The group itself stays online, and may charge
+    /// again once its memory is back.
     ///
-    /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose
-    /// charge does not fit calls the hook, with no lock of this crate held. Other threads may call
-    /// it at the same time. What the hook frees at once counts, but it should not take long.
-    /// Charges that wait in this group have been refused before. Charges that the hook makes itself
-    /// are refused at once where they do not fit. The registration keeps the group's object. To
-    /// register takes one lock. A panic, also in its drop, is caught and counted as
-    /// [`Event::Panic`](crate::Event::Panic).
+    /// A group can be chosen as long as it has a hook, even if it is offline. The thread whose
+    /// charge does not fit calls the hook, with no lock of this crate held, and several threads may
+    /// call it at the same time. The charge uses what the hook frees at once, but the hook should
+    /// not take long: nothing interrupts it. Charges that wait in this group have been refused by
+    /// then, and charges that the hook makes itself are refused at once if they do not fit. A panic
+    /// in the hook, or in its drop, is caught and counted as [`Event::Panic`](crate::Event::Panic).
+    /// To register takes one lock, and the registration keeps the group's object.
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&CancelInfo) + Send + Sync + 'static) -> Registration {

@@ -13,7 +13,9 @@ use crate::units::{Bytes, IntoBytes};
 
 /// # Parts of a charge
 impl Charge {
-    /// Takes `bytes` out of this charge as a charge of their own. It charges and uncharges nothing.
+    /// Takes `bytes` out of this charge and returns them as a charge of their own. Nothing is
+    /// charged or uncharged, so usage does not move: the call never blocks, and costs a
+    /// subtraction.
     ///
     /// # Errors
     ///
@@ -47,7 +49,8 @@ impl Charge {
         })
     }
 
-    /// Takes all bytes as a charge of their own, and leaves zero bytes here.
+    /// Takes all bytes as a charge of their own, and leaves an empty charge of the same group here.
+    /// It never blocks, and usage does not move.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -66,13 +69,13 @@ impl Charge {
         }
     }
 
-    /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as
-    /// with [`force_grow`](Self::force_grow).
+    /// Moves all bytes of `other` into this charge. It never blocks, and usage does not move. What
+    /// would pass 2^63 - 1 bytes goes back, as with [`force_grow`](Self::force_grow).
     ///
     /// # Errors
     ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this
-    /// group. It gives `other` back.
+    /// [`MergeError`] if `other` is a charge of another group, or of another counter of this group.
+    /// [`into_charge`](MergeError::into_charge) gives `other` back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -97,15 +100,17 @@ impl Charge {
         Ok(())
     }
 
-    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on
-    /// a thread for blocking work.
+    /// Moves the charge from its group to `to`, as one step. It may block as [`Group::charge`]
+    /// does, but is not delayed above a [`high`](crate::Limits::high): in async code call it on a
+    /// thread for blocking work.
     ///
-    /// The transfer charges `to` and uncharges the present group below their common ancestor. It
-    /// does not touch that ancestor or any above it, so a full parent refuses no transfer between
-    /// its own children. Where one of the two [covers](crate::Limits::cover_allocations), what is
-    /// allocated in it stays, and the ancestor may have to hold more.
+    /// The transfer charges `to`, and uncharges the present group, at the levels below their
+    /// nearest common ancestor. That ancestor and those above it are not touched, so a full parent
+    /// does not refuse a transfer between its own children. If one of the two groups
+    /// [covers](crate::Limits::cover_allocations), what is allocated in it stays there, and the
+    /// ancestor may have to hold more.
     ///
-    /// It costs a walk on either side, and is exact as [`Group::charge`].
+    /// It costs a walk on either side, and is as exact as [`Group::charge`].
     ///
     /// # Errors
     ///
@@ -149,8 +154,8 @@ impl Charge {
     }
 }
 
-/// The two charges are of different groups, or of different counters of one group. Both are as they
-/// were.
+/// Two charges were not merged, because they are of different groups, or of different counters of
+/// one group. Both are as they were.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -183,7 +188,7 @@ impl fmt::Display for MergeError {
 impl std::error::Error for MergeError {}
 
 impl MergeError {
-    /// Returns the charge that was to be merged.
+    /// Returns the charge that was to be merged, with all its bytes.
     pub fn into_charge(self) -> Charge {
         self.charge
     }

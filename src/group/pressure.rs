@@ -9,14 +9,14 @@ use crate::pressure::{pressure_levels, stalls};
 use crate::state::pressure_level::PressureLevel;
 use crate::sync::clock;
 
-/// Times for which chargers of a group, or of groups below it, stood still for memory: see
+/// How long chargers of a group, or of groups below it, stood still for memory: see
 /// [`Group::pressure`].
 ///
 /// A charger is a thread or a future that charges. It stands still while it waits for a
 /// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a
 /// [high](crate::Limits::high). A future stands still until it is polled again and goes on, or is
-/// dropped; one that is forgotten stands still for ever. These are no stalls: a charge that is
-/// refused at once, a drain of credit, delays that the caller makes itself
+/// dropped; one that is forgotten stands still for ever. The following do not count: a charge that
+/// is refused at once, a drain of credit, delays that the caller makes itself
 /// ([`high_delay`](crate::inspect::GroupInspector::high_delay)), reclaim for a limit that is
 /// lowered, and reclaim by [`Group::reclaim`].
 ///
@@ -37,18 +37,18 @@ use crate::sync::clock;
 pub struct GroupPressure {
     /// The time in which at least one charger stood still.
     pub some: PressureShare,
-    /// The part of it in which a limit of this group, or of a group above, held a charger up. Each
-    /// charger of this group meets that limit, too: none gets more memory than the limit leaves.
-    /// Whether others run meanwhile on what they have, the crate does not know. While chargers
-    /// below stand still for limits of groups below alone, this group has some and not full.
+    /// The part of that time in which a limit of this group, or of a group above, held a charger
+    /// up. Every charger of this group meets that limit, so none gets more memory than it leaves;
+    /// whether others go on meanwhile with what they have, the crate does not know. Chargers below
+    /// that stand still only for limits of groups below add to `some`, and not to `full`.
     pub full: PressureShare,
 }
 
 /// A part of the time: in total, and on average over the last 10, 60 and 300 seconds. See
 /// [`GroupPressure`].
 ///
-/// The averages are in hundredths of a per cent: 10,000 is all of the time. They move at the end of
-/// each period of 2 seconds, as the kernel's do, and forget exponentially.
+/// The averages are in hundredths of a per cent: 10,000 is all of the time. They are brought up to
+/// date at the end of each period of 2 seconds, as the kernel's are, and decay exponentially.
 ///
 /// Source: `calc_avgs` in `kernel/sched/psi.c`.
 ///
@@ -62,13 +62,13 @@ pub struct GroupPressure {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PressureShare {
-    /// Over 10 seconds, in hundredths of a per cent.
+    /// The average over 10 seconds, in hundredths of a per cent.
     pub avg10: u32,
-    /// Over 60 seconds, in hundredths of a per cent.
+    /// The average over 60 seconds, in hundredths of a per cent.
     pub avg60: u32,
-    /// Over 300 seconds, in hundredths of a per cent.
+    /// The average over 300 seconds, in hundredths of a per cent.
     pub avg300: u32,
-    /// Since the group was created.
+    /// The whole time since the group was created.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "total_us", serialize_with = "in_microseconds")
@@ -113,12 +113,12 @@ impl fmt::Display for GroupPressure {
 
 /// # Pressure
 impl Group {
-    /// Returns for how long chargers of this group, or of groups below, stood still for memory.
+    /// Returns how long chargers of this group, or of groups below, stood still for memory.
     ///
-    /// The totals are exact: the time up to this call, to the nanosecond of the system's clock. The
-    /// averages are those of the last period of 2 seconds that is over. The call takes one lock of
-    /// the tree, which chargers take when they stop and when they go on. All is zero where the
-    /// runtime [counts no stalls](crate::RuntimeBuilder::count_stalls).
+    /// The totals are exact up to this call, to the nanosecond of the system's clock. The averages
+    /// are those of the last whole period of 2 seconds. The call takes one lock of the tree for a
+    /// moment, which chargers take when they stop and when they go on. All figures are zero if the
+    /// runtime [does not count stalls](crate::RuntimeBuilder::count_stalls).
     ///
     /// Source: `memory.pressure`, and `Documentation/accounting/psi.rst`.
     ///
@@ -144,40 +144,40 @@ impl Group {
 
 /// # Pressure level
 impl Group {
-    /// Returns how short of memory this group is. A group without thresholds looks at one group
-    /// after the other above, and has the pressure level of the nearest that has some. Without any
-    /// it is [`Normal`](PressureLevel::Normal).
+    /// Returns how short of memory this group is, for a service that sheds work before memory runs
+    /// out. A group without [thresholds](crate::Limits::pressure_levels) has the pressure level of
+    /// the nearest group above that has some, and if none has, [`Normal`](PressureLevel::Normal).
     ///
-    /// One load while usage is below the thresholds, and some loads more while what is live cannot
-    /// be below them. In between credit may be what keeps usage up. Then the call takes the tree's
-    /// lock, for which it may wait as long as a drain takes, and reads one slot for each thread and
-    /// open stock below. Where usage is above a threshold by credit alone, it drains that, which
-    /// costs a barrier. It runs no foreign code: listeners of the change are called on another
-    /// thread.
+    /// It takes one load while usage is below the thresholds, and a few more while live bytes alone
+    /// are above them. In between, credit may be what keeps usage up. The call then takes the
+    /// tree's lock, for which it may wait as long as a drain takes, and reads one slot for each
+    /// thread and open stock below. If usage is above a threshold by credit alone, it drains that
+    /// credit, which costs a barrier. It runs no foreign code: listeners of a change are called on
+    /// another thread.
     ///
-    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure
-    /// level is the higher one of two:
+    /// The pressure level is the higher of two:
     ///
-    /// * By usage, beside the shares of the group's own max. It rises with usage, from the return of
-    ///   a charge or a new max: with credit, so early by at most
-    ///   [`stocked_bound`](crate::PageCounter::stocked_bound). It falls with what is live: a call
-    ///   finds it down once the bytes are given back, wherever they went as credit. Where the credit
-    ///   lies in more than 64 slots, that may be late by 100 ns for each. What an allocator charges
-    ///   counts with the next slow path of any thread.
+    /// * By usage, beside the shares of the group's own max. It rises with usage, from the return
+    ///   of a charge or a new max: with credit, so early by at most
+    ///   [`stocked_bound`](crate::PageCounter::stocked_bound). It falls with live bytes: once
+    ///   enough bytes have been given back, a call finds it down, even if they have become credit.
+    ///   If the credit lies in more than 64 slots, that may be late by 100 ns for each. What an
+    ///   allocator charges counts from the next slow path of any thread on.
     /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10%
     ///   of [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and
-    ///   falls below half of that. A thread of the crate looks every 2 seconds while there are
-    ///   stalls and until their pressure is gone. So it also falls where nothing charges any more.
-    ///   It is none where the runtime [counts no stalls](crate::RuntimeBuilder::count_stalls), or
-    ///   the system gives no thread.
+    ///   falls below half of that. A thread of the crate looks every 2 seconds, from the first
+    ///   stall until the pressure of stalls is gone, so this part falls even if nothing charges any
+    ///   more. It is always normal if the runtime [does not count
+    ///   stalls](crate::RuntimeBuilder::count_stalls), or the system cannot start the thread.
     ///
     /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel) at the group
-    /// whose thresholds decide, for listeners and waits there and above. Bytes that become credit
-    /// tell no one. So the event comes with the next call of this function, the next wait for it,
-    /// the next walk below the group, or the next visit of a
-    /// [flusher](crate::Runtime::start_flusher), whichever is first. A group that is offline
-    /// has no pressure of its own. A charge that a group above refuses counts while it is tried:
-    /// beside it, the pressure may rise, and stays until usage is a sixteenth below the threshold.
+    /// whose thresholds decide, for listeners and waits there and above. Nothing is notified of
+    /// bytes that become credit, so the event of a fall comes with the next call of this function,
+    /// the next wait for it, the next walk below the group, or the next visit of a
+    /// [flusher](crate::Runtime::start_flusher), whichever is first. A group that is offline has no
+    /// pressure of its own. A charge counts while it is being tried, even if a group above refuses
+    /// it in the end: it may raise the pressure level, which then stays until usage is a sixteenth
+    /// below the threshold.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

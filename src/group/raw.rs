@@ -17,8 +17,9 @@ use crate::units::{Bytes, IntoBytes};
 
 /// # Charges without a guard
 impl Group {
-    /// Returns the group's charges without a guard: for a caller whose interface has only an
-    /// amount, such as the memory pool of a query engine or an allocator.
+    /// Returns the calls that charge this group without a guard, for a caller whose interface has
+    /// only an amount, such as the memory pool of a query engine or an allocator. Costs nothing.
+    /// See [`RawCharges`] for an example.
     #[inline(always)]
     pub fn raw(&self) -> RawCharges<'_> {
         RawCharges {
@@ -29,7 +30,7 @@ impl Group {
 }
 
 impl GroupCounter {
-    /// Returns the charges to this counter without a guard, as [`Group::raw`] returns those to
+    /// Returns the calls that charge this counter without a guard, as [`Group::raw`] does for
     /// memory. They cost the same.
     ///
     /// ```
@@ -54,8 +55,8 @@ impl GroupCounter {
     }
 }
 
-/// Charges of a group, or of one counter of it, without a guard: [`Group::raw`],
-/// [`GroupCounter::raw`]. The caller gives the bytes back with [`uncharge`](Self::uncharge).
+/// Charges a group, or one counter of it, without a guard: [`Group::raw`] and [`GroupCounter::raw`]
+/// return it. The caller gives the bytes back with [`uncharge`](Self::uncharge).
 ///
 /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are
 /// refused where the group is offline. The calls do what those of [`Group`] of the same name do,
@@ -124,7 +125,7 @@ impl fmt::Debug for RawCharges<'_> {
 }
 
 impl RawCharges<'_> {
-    /// Charges as [`Group::charge`] does. It may block.
+    /// Charges as [`Group::charge`] does, and may block for as long.
     ///
     /// # Errors
     ///
@@ -165,7 +166,8 @@ impl RawCharges<'_> {
         }
     }
 
-    /// Charges as [`Group::charge_with`] does: `full` says what becomes of it without room.
+    /// Charges as [`Group::charge_with`] does: `full` says what happens if there is no room, and
+    /// whether the call may block.
     ///
     /// # Errors
     ///

@@ -19,26 +19,25 @@ use crate::units::{IntoLimit, Limit, Percent};
 
 /// # Limits
 impl Group {
-    /// Sets the limits that `limits` names: all of them, or none if one is refused. It may block:
-    /// in async code call it on a thread for blocking work. Returns the bytes above the max or the
-    /// high that it has set, whichever are more; 0 if usage fits.
+    /// Sets the limits that `limits` names: all of them, or none if one is refused. Returns the
+    /// bytes that usage is still above the max or the high that it has set, whichever are more; 0
+    /// if usage fits. It may block: in async code call it on a thread for blocking work.
     ///
-    /// A limit that is not named stays as it is. [`Limits`] says what each limit does. The call
-    /// stores them whatever usage is. Percentages in the groups below follow; one that has no
-    /// limited ancestor any more keeps the bytes it had. From the return on no charge is admitted
-    /// above the new max. On a group that is offline only the max counts.
+    /// A limit that is not named stays as it is. [`Limits`] says what each limit does. The limits
+    /// are stored whatever usage is, and once the call has returned no charge is admitted above the
+    /// new max. Percentages in the groups below follow; one that no longer has a limited ancestor
+    /// keeps the bytes it had. On a group that is offline only the max has an effect.
     ///
     /// For a max, the call then drains the credit below and asks reclaimers for the bytes above it
     /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group
     /// [chooses](crate::OomPolicy) victims, it cancels groups, one after another, and waits for
-    /// each. It serves the charges that wait in line and fit. Those below that can never fit any
-    /// more are refused before the call asks anyone, in whatever line they wait, and their error
-    /// names this group. [`forced`](Self::forced) counts the bytes still above the max, and charges
-    /// are refused until enough is given back. For a high, the call drains and reclaims in the same
-    /// way, as far as reclaimers give.
-    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
-    /// no group.
+    /// each. Charges that wait in line and now fit are made. Charges below that can no longer fit
+    /// are refused before anyone is asked, in whatever line they wait, and their error names this
+    /// group. Bytes that stay above the max count as [`forced`](Self::forced), and charges are
+    /// refused until enough is given back. For a high, the call drains and reclaims in the same
+    /// way, and cancels no group. [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now)
+    /// asks no reclaimer and cancels no group.
     ///
     /// The call takes the tree's lock. A lower max costs a heavy barrier, and another one if credit
     /// is drained.
@@ -47,10 +46,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max.
+    /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max;
     /// [`LimitError::CoversNot`] for [`cover_allocations`](Limits::cover_allocations) if the group
-    /// does not cover. [`LimitError::Setting`] for a name that is not allowed. The old limits hold.
-    /// A low above max is no error: [`Limits::check`] finds it.
+    /// was created without it; [`LimitError::Setting`] for a name that is not allowed. The old
+    /// limits then stay in force. A low above max is not an error: [`Limits::check`] finds it.
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -132,10 +131,9 @@ impl Group {
         Ok(())
     }
 
-    /// Sets the most bytes that charges may bring usage to. It may block: in async code use
-    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). The call is
-    /// [`set_limits`](Self::set_limits) with a max alone. Returns the bytes above that max
-    /// afterwards, 0 if usage fits.
+    /// Sets the most bytes that charges may bring usage to, as [`set_limits`](Self::set_limits)
+    /// does for a max alone. Returns the bytes that are still above that max, 0 if usage fits. It
+    /// may block: in async code use [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now).
     ///
     /// # Errors
     ///
@@ -155,18 +153,17 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Makes the limits here and below only count, or act again. It may block: in async code use a
-    /// thread for blocking work.
+    /// Makes the limits here and below only observe, or act again: to try limits out before they
+    /// refuse anything. It may block: in async code call it on a thread for blocking work.
     ///
-    /// A charge that the max or high there would have refused or delayed is let through. For a max,
-    /// the group of that max counts [`Event::Max`](crate::Event::Max) and
+    /// A charge that a max there would have refused, or a high delayed, is let through. For a max,
+    /// its group counts [`Event::Max`](crate::Event::Max) and
     /// [`Event::Observed`](crate::Event::Observed). No group is asked to give anything back for
-    /// such charges. Limits above this group hold.
+    /// such charges. The limits of the groups above still hold.
     ///
-    /// The setting holds for further counters, too. Charges that wait here when it begins are made
-    /// at once. When the limits act again, bytes above a max count as if they had been
-    /// [forced](Group::forced), and reclaimers are asked for them. The call takes the tree's lock
-    /// and looks at all groups below.
+    /// The setting also holds for further counters. Charges that wait here when it begins are made
+    /// at once. When the limits act again, bytes above a max count as [forced](Group::forced), and
+    /// reclaimers are asked for them. The call takes the tree's lock and visits all groups below.
     ///
     /// ```
     /// # use memcg::{Event, Limits, Runtime};
@@ -187,14 +184,17 @@ impl Group {
         }
     }
 
-    /// Returns true if the limits of this group or of an ancestor only count. One load.
+    /// Returns true if the limits of this group are only observed, by its own setting or that of a
+    /// group above. One load.
     pub fn is_observe_only(&self) -> bool {
         self.first().is_observed()
     }
 
-    /// Returns the limits as they were set, percentages as percentages; `None` for an importance
-    /// and a threshold of reclaim that the group has not. `cover_allocations` is true if the group
-    /// covers, because it or a group above has [asked](Limits::cover_allocations).
+    /// Returns the limits as they were set: percentages as percentages, and `None` for an
+    /// importance, a share or a threshold that the group does not have. `cover_allocations` is true
+    /// if the group covers, because it or a group above was [created
+    /// so](Limits::cover_allocations). A few loads, and two locks if a group of the runtime has a
+    /// [share](Limits::share).
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -227,15 +227,16 @@ impl Group {
         }
     }
 
-    /// Returns the max in bytes, `u64::MAX` if there is none. One load.
+    /// Returns the group's own max in bytes, `u64::MAX` if it has none. One load.
+    /// [`effective_max`](Self::effective_max) takes in the groups above, and
     /// [`inspect`](Self::inspect) has the other limits in bytes.
     pub fn max(&self) -> u64 {
         self.first().max()
     }
 
-    /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has
-    /// one. A max that is [only observed](Self::set_observe_only) refuses no
-    /// charge and does not count. A few loads a level; each is exact.
+    /// Returns the least max of this group and its ancestors, in bytes; `u64::MAX` if none has one.
+    /// A max that is [only observed](Self::set_observe_only) does not count. A few loads for each
+    /// level, each of them exact.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -249,13 +250,13 @@ impl Group {
         self.first().effective_max()
     }
 
-    /// Returns the bytes that a charge to this group could ask for now: the least room of this
-    /// group and its ancestors. Room is max without usage. Where no level has a max, it is what
-    /// usage can still count up to 2^63.
+    /// Returns the bytes that a charge to this group could ask for now: the least room, max minus
+    /// usage, of this group and its ancestors. If no level has a max, it is what usage can still
+    /// grow by up to 2^63.
     ///
-    /// A few loads a level. The levels are read one after the other, so beside charges the figure
-    /// is an estimate. Credit counts as used: a charge that drains it may find more room, at most
-    /// [`stocked`](crate::PageCounter::stocked) of the level.
+    /// A few loads for each level. The levels are read one after the other, so the figure is an
+    /// estimate while other threads charge. Credit counts as used: a charge that drains it may find
+    /// more room, by at most [`stocked`](crate::PageCounter::stocked) of the level.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -274,7 +275,8 @@ impl Group {
 
 /// # Figures
 impl Group {
-    /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
+    /// Returns what limits are compared with, in bytes: what charges of the subtree hold, and the
+    /// credit of its threads. One load, which is exact at that moment.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -287,15 +289,27 @@ impl Group {
         self.first().usage()
     }
 
-    /// Returns [`usage`](Self::usage) without credit, in bytes: what charges hold. The call takes
-    /// the tree's lock and looks at one slot for each thread and group. It is exact at every
-    /// quiescent point, else an estimate, and never negative.
+    /// Returns what charges of the subtree hold, in bytes: [`usage`](Self::usage) without credit.
+    ///
+    /// The call takes the tree's lock, for which it may wait as long as a drain takes, and reads
+    /// one slot for each thread and group. It is exact as long as no thread charges meanwhile,
+    /// otherwise an estimate, and never negative.
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let _held = acme.charge(100)?;
+    /// assert_eq!((acme.live(), runtime.root().live()), (100, 100));
+    /// assert!(acme.usage() >= 100, "with the credit of this thread");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn live(&self) -> u64 {
         credit::live(self.first())
     }
 
-    /// Returns the bytes above max, by forced charges or because max was set below usage. It falls
-    /// as bytes are given back, those above max first: it is usage less max, or 0. Two loads.
+    /// Returns the bytes that usage is above max, because of forced charges or because max was set
+    /// below usage; 0 if it is not. So it falls as bytes are given back. Two loads.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -308,8 +322,8 @@ impl Group {
         self.first().forced()
     }
 
-    /// Returns the highest usage that admitted charges left behind, in bytes, credit included. One
-    /// load.
+    /// Returns the highest usage that charges have brought the group to since it was created, in
+    /// bytes, credit included. A refused charge does not raise it. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -325,10 +339,11 @@ impl Group {
     /// threads: exactly, or by two bounds.
     ///
     /// It is exact while one thread charges the group and it has no children that are charged, or
-    /// one child and no charges of its own. Else its bounds lie within the credit that threads had
-    /// at the moment of [`peak`](Self::peak), and a sixteenth where threads free while another one
-    /// grows: see [`PageCounter::peak_live`](crate::PageCounter::peak_live), which also has the
-    /// cost. [`memory`](Self::memory) opens a [window](crate::PageCounter::peak_live_window).
+    /// one child and no charges of its own. Otherwise its bounds are as far apart as the credit
+    /// that threads had at the moment of [`peak`](Self::peak), and by a sixteenth more if threads
+    /// free while another one grows: see [`PageCounter::peak_live`](crate::PageCounter::peak_live),
+    /// which also has the cost. [`memory`](Self::memory) opens a
+    /// [window](crate::PageCounter::peak_live_window).
     ///
     /// ```
     /// # use memcg::Runtime;
@@ -344,8 +359,8 @@ impl Group {
         peak_live(self.first())
     }
 
-    /// Returns the number of charges refused because this group was full, its own and those of
-    /// groups below. One load.
+    /// Returns how many charges were refused because this group was full, its own and those of
+    /// groups below. A charge that drains and reclaims before it is refused counts once. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;

@@ -29,13 +29,13 @@ impl ReclaimContext<'_> {
 
 /// # Reclaim
 impl Group {
-    /// Registers `reclaimer`, to be asked for memory when this group or one above it is under
-    /// pressure.
+    /// Registers `reclaimer`, to be asked for memory when this group or one above it is short of
+    /// memory. It is asked until the returned [`Registration`] is dropped.
     ///
-    /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. The
-    /// call makes room for this group and its ancestors in the rings of reclaim. It takes three
-    /// locks. Where charges wait in line for this group's max, or one above, a thread of the crate
-    /// asks the reclaimer for them.
+    /// A group that goes offline leaves its reclaimers to its parent, as it leaves its charges. The
+    /// call allocates, and takes three locks, each for a moment. If charges already wait in line
+    /// for the max of this group, or of one above, a thread of the crate asks the reclaimer for
+    /// them.
     ///
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(
@@ -50,16 +50,17 @@ impl Group {
         Registration::new(ReclaimerGuard { tree, reclaimer })
     }
 
-    /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block:
-    /// in async code call it on a thread for blocking work.
+    /// Asks reclaimers for `bytes` before they are needed, and returns what they freed. It may
+    /// block for [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), and until the reclaimer at
+    /// work returns: in async code call it on a thread for blocking work.
     ///
     /// The call asks groups in excess of their soft limits first, then all that are not protected,
     /// and last those that low protects. This group's own protection does not hold against it; that
     /// of the groups below does. The call drains the stocks below.
     ///
-    /// It goes on while a reclaimer frees something, and may free more or less than `bytes`. What
-    /// is freed later, or by other threads, is not in the report. It counts no event but
-    /// [`Event::Low`](crate::Event::Low).
+    /// It goes on as long as reclaimers free something, and may free more or less than `bytes`.
+    /// What is freed later, or by other threads, is not in the report. The only event that it
+    /// counts is [`Event::Low`](crate::Event::Low).
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
     ///

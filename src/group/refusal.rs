@@ -19,8 +19,8 @@ use crate::thread::slow_path;
 /// A step that helps a caller that does not wait.
 pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
-/// Help for a charge that was refused: the answer of
-/// [`ChargeError::remedy`](crate::ChargeError::remedy). A refusal prints it.
+/// What can make a refused charge fit: the answer of
+/// [`ChargeError::remedy`](crate::ChargeError::remedy), which the text of the error says, too.
 ///
 /// ```
 /// use memcg::errors::Remedy;
@@ -38,15 +38,16 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Groups hold the memory, and no reclaimer can be asked for it: wait in line until they give
-    /// it back.
+    /// Groups hold the memory, and no reclaimer can be asked for it. Wait in line until they give
+    /// it back, with [`Group::charge_async`](crate::Group::charge_async) or
+    /// [`OnFull::Wait`](crate::OnFull::Wait).
     Waiting,
-    /// A reclaimer below the group that is full can be asked, now or once it has something to give.
+    /// A reclaimer below the full group can be asked, now or once it has something to give:
+    /// [`Group::charge`](crate::Group::charge) asks it.
     Reclaim,
-    /// Neither of the two, as things are: the charge is larger than a max, its group is cancelled
-    /// or offline. A charge of a further counter never waits, nor does a
-    /// checkpoint, and no reclaimer is asked for that counter: then it helps that others give back
-    /// what they hold.
+    /// Neither of the two, as things are: the charge is larger than a max, or its group is
+    /// cancelled or offline. It is also the answer for calls that never wait and ask no reclaimer,
+    /// a charge of a further counter for one; there it helps if others give back what they hold.
     Nothing,
 }
 
@@ -230,24 +231,26 @@ impl OverLimitError {
         self.requested == 0
     }
 
-    /// Returns the bytes asked for: 0 at a [checkpoint](Group::checkpoint).
+    /// Returns the amount asked for, in the counter's [unit](Self::unit): 0 at a
+    /// [checkpoint](Group::checkpoint).
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// Returns the usage of the group when it refused, in bytes. All of it is live charge but at
-    /// most [`stocked_bound`](Self::stocked_bound).
+    /// Returns the usage of the group when it refused. At most
+    /// [`stocked_bound`](Self::stocked_bound) of it was credit; the rest was live.
     pub fn usage(&self) -> u64 {
         self.usage
     }
 
-    /// Returns the max of the group when it refused, in bytes.
+    /// Returns the max of the group when it refused.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Returns the bytes by which the charge was short: what had to be given back there for it to
-    /// fit, when it was refused. 0 where it fit and was behind others.
+    /// Returns by how much the charge was short when it was refused: had so much been given back in
+    /// the group, it would have fit. It is 0 for a charge that would have fit but [was
+    /// behind](Self::is_behind) others.
     pub fn want(&self) -> u64 {
         self.usage
             .saturating_add(self.adds)
@@ -259,8 +262,8 @@ impl OverLimitError {
         self.max.min(USAGE_MAX)
     }
 
-    /// Returns whether an older charge waited in line there. A charge that would fit is refused,
-    /// too, once other charges have barged past the first in line by as many bytes as it asks for:
+    /// Returns true if an older charge waited in line at the group. Once other charges have passed
+    /// the first in line by as many bytes as it asks for, even a charge that would fit is refused:
     /// see [`Group::charge_with`].
     pub fn is_behind(&self) -> bool {
         self.is_behind
@@ -268,10 +271,10 @@ impl OverLimitError {
 
     /// Returns the groups that held most below the group when it refused: up to three of its
     /// children and the usage of each in bytes, the largest first, together no more than
-    /// [`usage`](Self::usage). It is empty for a further
-    /// counter, and where the group has more than 256 children (use
-    /// [`top`](crate::inspect::GroupInspector::top)). It is also empty where a group was created or
-    /// went offline at that moment, and where an allocator was refused inside this crate.
+    /// [`usage`](Self::usage). It is empty for a further counter, and if the group has more than
+    /// 256 children (use [`top`](crate::inspect::GroupInspector::top)). It may also be empty
+    /// because another group was being created or taken offline at that moment, or because the
+    /// charge was an allocator's, inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -289,8 +292,8 @@ impl OverLimitError {
             .map(|(group, usage)| (group, *usage))
     }
 
-    /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless
-    /// the charge was above max, or in rare races. It is at most [`usage`](Self::usage).
+    /// Returns the published bound on the credit below the group when it refused. It is 0, unless
+    /// the charge was larger than max, or in rare races, and at most [`usage`](Self::usage).
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }
@@ -298,7 +301,8 @@ impl OverLimitError {
 
 // === The line ===
 
-/// The figures alone: a [`ChargeError`](crate::ChargeError), whose source this is, says the rest.
+/// Prints the figures alone: the [`ChargeError`](crate::ChargeError), whose source this is, says
+/// the rest.
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if self.is_checkpoint() { ": " } else { "" };

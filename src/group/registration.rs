@@ -1,8 +1,8 @@
 //! The value that keeps foreign code registered with a group: one type for reclaimers, listeners
 //! and hooks.
 
-/// The registration of a reclaimer, a listener or a hook with its group. Its drop may block: in
-/// async code drop it on another thread.
+/// Keeps a reclaimer, a listener or a hook registered with its group. Its drop may block: in async
+/// code drop it on another thread.
 ///
 /// [`Group::register_reclaimer`](crate::Group::register_reclaimer),
 /// [`Group::on_event`](crate::Group::on_event) and [`Group::on_cancel`](crate::Group::on_cancel)

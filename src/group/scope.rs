@@ -14,9 +14,9 @@ impl Group {
     /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the
     /// value is dropped: for one query, one request or one connection.
     ///
-    /// A number needs no string, and neither does
-    /// [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never taken. Where the pool has
-    /// a free object, such a scope allocates nothing.
+    /// A number, or [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never taken, needs
+    /// no string. If the pool has a free object, such a scope allocates nothing. It costs what
+    /// `create` and [`offline`](Self::offline) cost.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ pub struct GroupScope {
 }
 
 impl GroupScope {
-    /// Gives the value up and returns its group, which stays online.
+    /// Returns the group and keeps it online.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

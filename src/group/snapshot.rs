@@ -45,20 +45,20 @@ use crate::sync::clock;
 /// * A group that is online through the whole call has one row. One that is created or goes offline
 ///   meanwhile has one or none. No path is in two rows, and no row is without the row of its
 ///   parent.
-/// * All figures of one row are of one group, read within one step, one after the other. Each is a
+/// * All figures of one row are of one group, read in one step, one after the other. Each is a
 ///   value that the group had then. [`live`](SnapshotRow::live) and [`own`](SnapshotRow::own) are
-///   exact at every quiescent point and estimates beside charges;
+///   exact as long as no thread charges, and otherwise estimates;
 ///   [`stocked_bound`](SnapshotRow::stocked_bound) says how far live may be off.
-/// * These hold in each row, whatever other threads do: live is at most usage, own is at most live,
-///   and forced is usage less max. What the [ledger](SnapshotRow::ledger) has as reserved and
-///   allocated is live together, where no thread allocates meanwhile and no group covers.
+/// * In each row, whatever other threads do, live is at most usage, own is at most live, and forced
+///   is usage minus max. The reserved and the allocated bytes of the [ledger](SnapshotRow::ledger)
+///   together are live, as long as no thread allocates meanwhile and no group covers.
 /// * [Pressure](SnapshotRow::pressure) is as of a moment within the call.
-/// * Rows are read at different times. So beside charges a child may show more than its parent. At
-///   a quiescent point all rows agree.
+/// * Rows are read at different times, so a child may show more than its parent while threads
+///   charge. If none does, all rows agree.
 ///
 /// # Cost
 ///
-/// Less than half a microsecond for each group, and more where they are in no cache; the `group`
+/// Less than half a microsecond for each group, and more if the groups are in no cache; the `group`
 /// bench takes snapshots of 10, 10,000 and a million. No charge waits for one. A thread that
 /// creates a group waits for a lock that a snapshot holds while it looks at a few children.
 ///
@@ -111,19 +111,19 @@ pub struct Snapshot {
 pub struct SnapshotRow {
     /// The path of the group.
     pub path: String,
-    /// Levels below the group of which the snapshot was taken.
+    /// How many levels the group is below the one of which the snapshot was taken.
     pub depth: usize,
     /// Bytes that charges hold.
     pub live: u64,
-    /// Live bytes and credit: what limits compare.
+    /// Live bytes and credit, which is what limits are compared with.
     pub usage: u64,
-    /// Live bytes of this group alone: what no child that is online accounts for, groups that went
-    /// offline below included. `None` where the snapshot has not looked at the children, because
-    /// they lie below its depth.
+    /// Live bytes of this group alone, with those of groups below that went offline, but without
+    /// those of the children that are online. `None` if the children lie below the depth of the
+    /// snapshot.
     pub own: Option<u64>,
     /// The published bound on the credit in usage, in bytes: see
-    /// [`stocked_bound`](crate::PageCounter::stocked_bound). Live bytes were between usage less
-    /// this and usage, stocks that open or close meanwhile aside.
+    /// [`stocked_bound`](crate::PageCounter::stocked_bound). Live bytes were between usage minus
+    /// this and usage, apart from stocks that opened or closed meanwhile.
     pub stocked_bound: u64,
     /// The highest usage, in bytes, credit included: no more was ever live.
     pub peak: u64,
@@ -148,8 +148,8 @@ pub struct SnapshotRow {
     pub importance: Option<u8>,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
-    /// The live share of the group's own max, in per cent, rounded down; `None` where there is no
-    /// max, or a max of 0.
+    /// Live bytes in per cent of the group's own max, rounded down; `None` if there is no max, or a
+    /// max of 0.
     pub percent_of_max: Option<u64>,
     /// Charges that wait in line at the group.
     pub waiting: usize,
@@ -157,14 +157,15 @@ pub struct SnapshotRow {
     pub refused: u64,
     #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
     events: Vec<(Event, u64)>,
-    /// For how long chargers of the group, and of groups below, stood still for memory.
+    /// How long chargers of the group, and of groups below, stood still for memory: see
+    /// [`Group::pressure`].
     pub pressure: GroupPressure,
-    /// Of the root: bytes that its max leaves out, because no group is charged for them. See
+    /// For the root: the bytes that its max leaves out because no group is charged for them. See
     /// [`show_uncharged`](crate::inspect::GroupInspector::show_uncharged).
     pub uncharged: u64,
-    /// Pressure level of the group: see [`Group::pressure_level`].
+    /// The pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
-    /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
+    /// What was charged and what was allocated: the parts of [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the
     /// [ledger](crate::StatKey::RESERVED) are among them, once an allocator has charged a group.
@@ -196,7 +197,7 @@ pub struct SnapshotRow {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CounterRow {
-    /// Live units and credit: what the max compares.
+    /// Live units and credit, which is what the max is compared with.
     pub usage: u64,
     /// The published bound on the credit in usage.
     pub stocked_bound: u64,
@@ -211,13 +212,13 @@ pub struct CounterRow {
 
 impl Group {
     /// Returns this group and the groups below it with their figures, down to `depth` levels below:
-    /// 0 is this group alone, [`usize::MAX`] all. A group of the last level has the figures of all
-    /// groups below it, too.
+    /// 0 is this group alone, [`usize::MAX`] all of them. The figures of a group on the last level
+    /// still include all groups below it.
     ///
     /// The call flushes the statistics of the subtree and allocates. For each group it takes two
-    /// locks for a moment, and looks at the group's slot of each thread where threads have charged
-    /// it. Groups below the depth cost that, too, where they may have credit. It holds no lock over
-    /// more than a few groups: see [`Snapshot`] for what is consistent.
+    /// locks for a moment, and looks at the slot of each thread that has charged it. Groups below
+    /// the depth cost that, too, if they may have credit. It holds no lock over more than a few
+    /// groups: see [`Snapshot`] for what is consistent.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -402,8 +403,8 @@ impl Snapshot {
     }
 
     /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest
-    /// first. A row of which these are not known counts with what is live there. Rows that hold
-    /// nothing are left out.
+    /// first. A row whose own bytes are not known counts with all that is live there. Rows that
+    /// hold nothing are left out.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -23,9 +23,8 @@ use crate::units::{Bytes, Percent};
 /// each time that the file changes.
 ///
 /// With the feature `serde` any format can hold it. The keys of a group are the fields of
-/// [`Limits`], `oom_policy` and `groups`. A key that is none of them is refused with the path of its
-/// group; so are limits that [contradict](Limits::check) each other, and names that no group can
-/// have.
+/// [`Limits`], `oom_policy` and `groups`. Any other key is refused with the path of its group, and
+/// so are limits that [contradict](Limits::check) each other, and names that no group can have.
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -71,8 +70,8 @@ use crate::units::{Bytes, Percent};
 #[cfg_attr(feature = "serde", derive(::serde::Serialize))]
 #[non_exhaustive]
 pub struct GroupSpec {
-    /// The limits of the group. One that is not named here is left as it is, or unset if an earlier
-    /// spec has set it: see [`apply`](Self::apply).
+    /// The limits of the group. A limit that is not named here is left as it is, or unset if an
+    /// earlier spec had set it: see [`apply`](Self::apply).
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub limits: Limits,
     /// What happens to charges that the max of the group refuses: see [`Group::set_oom_policy`].
@@ -83,8 +82,7 @@ pub struct GroupSpec {
     pub groups: BTreeMap<String, GroupSpec>,
 }
 
-/// What [`GroupSpec::apply_with`] does beside bringing groups to what a spec says. The default is
-/// what [`GroupSpec::apply`] does.
+/// Options of [`GroupSpec::apply_with`]. With the default it does what [`GroupSpec::apply`] does.
 ///
 /// ```
 /// use memcg::{ApplyOptions, GroupSpec, Runtime};
@@ -108,16 +106,16 @@ impl ApplyOptions {
         ApplyOptions::default()
     }
 
-    /// Takes groups offline that an earlier spec created and this one does not have, with all
-    /// groups below them. Off by default. Groups that the program created stay in any case, such as
-    /// those of queries below a tenant that stays.
+    /// Sets whether groups that an earlier spec created, and this one does not have, are taken
+    /// offline with all groups below them. Off by default. Groups that the program has created stay
+    /// in any case, such as those of queries below a tenant that stays.
     pub fn prune(mut self, prune: bool) -> ApplyOptions {
         self.prune = prune;
         self
     }
 
-    /// Lets a lowered max stand although the group holds more and reclaim freed too little: its
-    /// charges are refused until enough is given back, as after [`Group::set_max`].
+    /// Sets whether a lowered max stands even if the group holds more and reclaim freed too little:
+    /// its charges are then refused until enough is given back, as after [`Group::set_max`].
     /// [`SpecChanges::above_max`] then has the group. Off by default: it is an error, and the
     /// earlier limits are back.
     pub fn keep_excess(mut self, keep: bool) -> ApplyOptions {
@@ -126,7 +124,7 @@ impl ApplyOptions {
     }
 }
 
-/// Why a [`GroupSpec`] was not applied. All limits are as they were before.
+/// Why a [`GroupSpec`] was not applied. All limits are as they were before the call.
 ///
 /// ```
 /// use memcg::errors::SpecError;
@@ -142,7 +140,7 @@ impl ApplyOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A name that no group can have.
+    /// A group has a name that is not allowed.
     Name {
         /// The path of the group that was to be its parent.
         parent: String,
@@ -170,7 +168,7 @@ pub enum SpecError {
         /// The fault of the name.
         fault: NameError,
     },
-    /// A limit is a percentage, and no group above would have a max to take it of.
+    /// A limit is a percentage, and no group above would have a max that it could be a part of.
     PercentOfNothing {
         /// The path of the group.
         path: String,
@@ -179,9 +177,9 @@ pub enum SpecError {
         /// The percentage.
         percent: Percent,
     },
-    /// A limit does not hold: the group exists without
-    /// [`cover_allocations`](Limits::cover_allocations), or a max that a percentage is taken of was
-    /// unset meanwhile.
+    /// A limit cannot be set: the group exists without
+    /// [`cover_allocations`](Limits::cover_allocations), or the max of a percentage was unset
+    /// meanwhile.
     Limit(LimitError),
     /// A group was not created.
     Create(CreateError),
@@ -190,8 +188,8 @@ pub enum SpecError {
         /// The group.
         group: Group,
     },
-    /// A group holds more than its new max, and reclaim freed too little. What reclaim freed
-    /// meanwhile is not back.
+    /// A group holds more than its new max, and reclaim freed too little. What reclaim has freed
+    /// stays freed.
     AboveMax {
         /// The group.
         group: Group,
@@ -294,8 +292,8 @@ impl GroupSpec {
         self
     }
 
-    /// Finds what is wrong with the spec itself, whatever tree it is for. [`apply`](Self::apply)
-    /// begins with it, and so does the feature `serde` when it reads one.
+    /// Looks for what is wrong with the spec itself, whatever tree it is for.
+    /// [`apply`](Self::apply) begins with it, and so does the feature `serde` when it reads one.
     ///
     /// # Errors
     ///

@@ -12,15 +12,16 @@ use crate::stat::{StatItem, StatKey, Stats, Unit};
 
 /// # Statistics
 impl Group {
-    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first
-    /// addition of a thread to a group makes the thread's cells, which takes the lock of the
-    /// statistics. Now and then the thread announces to the ancestors what it has written, about 5
-    /// ns for each.
+    /// Adds `delta` to an item of this group, and so to the figures of all groups above. It takes 2
+    /// ns at any depth, with no lock and no read-modify-write instruction. The first addition of a
+    /// thread to a group makes the thread's cells, which takes the lock of the statistics. Now and
+    /// then the thread announces to the ancestors what it has written, which takes about 5 ns for
+    /// each.
     ///
-    /// Adding zero makes no writer, so no read is less exact for it.
+    /// Adding zero does not make the thread a writer, so it makes no read less exact.
     ///
-    /// This works on a group that is offline too. An item of another runtime is counted in
-    /// [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
+    /// It also works on a group that is offline. An addition to an item of another runtime is only
+    /// counted, in [`Counts::foreign_stats`](crate::figures::TreeCounts::foreign_stats) only.
     ///
     /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
     ///
@@ -42,8 +43,8 @@ impl Group {
     /// [`Freshness`] says what each reading costs and what it may miss, and [`Stats::max_error`]
     /// how far the figures may be off.
     ///
-    /// Readers that ask at once share the work, and none waits for more than a small part of
-    /// another's. An allocator that calls this inside another call of this crate gets what is
+    /// Readers that ask at the same time share the work, and none waits for more than a small part
+    /// of another's. An allocator that calls this inside another call of this crate gets what is
     /// published, with what may be missing.
     ///
     /// If an allocator charges groups, an exact read has the items of the [ledger](StatKey::RESERVED),

@@ -20,7 +20,7 @@ use crate::state::name::{GroupName, IntoName, beginning};
 
 /// # The tree
 impl Group {
-    /// The length of the longest name, in bytes.
+    /// The greatest length of a name, in bytes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -31,15 +31,16 @@ impl Group {
     /// ```
     pub const NAME_MAX: usize = 255;
 
-    /// Creates a group below this one. Its limits hold from its first charge on. It is named by a
-    /// text, by a number, which is not formatted before a caller asks for it, or not at all: see
+    /// Creates a group below this one. Its limits hold from its first charge on. Its name is a
+    /// text, a number, which is not formatted before someone asks for it, or none at all: see
     /// [`GroupName`].
     ///
     /// The group stays until it is taken offline; [`scope`](Self::scope) makes one that goes with a
     /// value.
     ///
-    /// When its first child is created, this group gives its own credit back. A call costs about
-    /// half a microsecond. Threads that create groups at the same time rarely wait for each other.
+    /// It costs about half a microsecond, and takes locks only for a moment: threads that create
+    /// groups at the same time rarely wait for each other. When its first child is created, a group
+    /// also gives its own credit back, which may take a barrier.
     ///
     /// # Errors
     ///
@@ -63,8 +64,8 @@ impl Group {
     }
 
     /// Returns the child of that name, or creates it with these limits. A child that exists keeps
-    /// its own limits. Of threads that call it at once one creates the group. An unnamed group is
-    /// always a new one.
+    /// its own limits. If several threads call it at once, one creates the group and all return it.
+    /// An unnamed group is always a new one.
     ///
     /// # Errors
     ///
@@ -93,8 +94,9 @@ impl Group {
         }
     }
 
-    /// Returns the child of that name, `None` if no child that is online has it.
-    /// [`Runtime::group`](crate::Runtime::group) finds a group by its whole path.
+    /// Returns the child of that name, `None` if no child that is online has it. It takes the lock
+    /// of one shard, and looks into a hash table. [`Runtime::group`](crate::Runtime::group) finds a
+    /// group by its whole path.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -239,9 +241,10 @@ impl Group {
         limits.setting.transpose().map_err(refused)
     }
 
-    /// Returns the groups directly below that are online at one moment, in no order. No group is
-    /// created or goes offline while the call lists them.
-    /// [`top`](crate::inspect::GroupInspector::top) holds up no thread.
+    /// Returns the groups directly below that are online, all at one moment, in no particular
+    /// order. Meanwhile no group can be created or go offline;
+    /// [`top`](crate::inspect::GroupInspector::top), which returns the largest of them, holds up no
+    /// thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -262,21 +265,23 @@ impl Group {
             .collect()
     }
 
-    /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is
-    /// free at once, and its min and low protect nothing any more. What is charged stays charged,
-    /// here and at the ancestors, until its [`Charge`](crate::Charge)s are dropped. After the last
-    /// charge and handle the object is used again.
+    /// Takes the group offline: from here on it takes no charges, and it leaves its parent. Charges
+    /// that wait in it are refused, its name is free at once, and its min and low protect nothing
+    /// any more. What is charged stays charged, here and at the ancestors, until its
+    /// [`Charge`](crate::Charge)s are dropped. The object is used again after the last charge and
+    /// the last handle.
     ///
-    /// The group's statistics stay in its ancestors' figures. Its credit goes back at once where
-    /// only this thread ever charged the group. Else it goes back with one barrier for many such
-    /// groups, in the next drain or in [`Runtime::settle`](crate::Runtime::settle). The call does
-    /// nothing to a group that is offline.
+    /// The group's statistics stay in its ancestors' figures. Its credit goes back at once if only
+    /// this thread ever charged the group; otherwise in the next drain or in
+    /// [`Runtime::settle`](crate::Runtime::settle), with one barrier for many such groups. The call
+    /// takes locks for a moment, and may call listeners and wakers of charges that wait in the
+    /// group. For a group that is offline already it does nothing.
     ///
     /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`OfflineError`] where the group has children that are online, and for the root, which goes
+    /// [`OfflineError`] if the group has children that are online, and for the root, which goes
     /// offline with the last handle of its [`Runtime`](crate::Runtime).
     ///
     /// ```
@@ -334,7 +339,7 @@ impl Group {
         stats::flush(self.first(), Unlist::Never);
     }
 
-    /// Returns whether the group is offline. One load.
+    /// Returns true if the group is offline. One load.
     pub fn is_offline(&self) -> bool {
         self.first().state().is_offline()
     }

@@ -323,13 +323,13 @@ impl NodeStats {
         }
     }
 
-    /// Returns what is on a node, in the group and all groups below it. 0 for a node that the
+    /// Returns what is on a node, of the group and all groups below it; 0 for a node that the
     /// runtime does not have.
     pub fn get(&self, node: NodeId) -> i64 {
         self.figures(node)[0]
     }
 
-    /// Returns what is on a node, in the group alone.
+    /// Returns what is on a node, of the group alone.
     pub fn local(&self, node: NodeId) -> i64 {
         self.figures(node)[1]
     }

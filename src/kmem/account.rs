@@ -85,18 +85,18 @@ impl Kmem {
         }
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// The group that is charged: a handle of its own.
+    /// Returns the group that is charged, as a handle of its own.
     pub fn group(&self) -> Group {
         self.charge.group()
     }
 
-    /// The item that the bytes are accounted as.
+    /// Returns the item that the bytes are accounted as.
     pub fn stat(&self) -> StatKey {
         self.accounts.stat
     }
@@ -114,10 +114,10 @@ impl Kmem {
         self.accounts.placement()
     }
 
-    /// Moves at most `bytes` of the account after the memory has moved, or after its first touch
-    /// (`from` is `None`). Returns how many. What is held stays as it is. The call charges by force
-    /// a tier that the bytes move to, because they are there already;
-    /// [`migrate`](Self::migrate) asks before.
+    /// Moves at most `bytes` of the account from one node to another, after the memory has moved or
+    /// was first touched (`from` is `None`). Returns how many bytes it has moved; the bytes held do
+    /// not change. A tier that they move to is charged by force, because they are there already;
+    /// [`migrate`](Self::migrate) asks it before.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -141,8 +141,8 @@ impl Kmem {
         moved
     }
 
-    /// [`migrated`](Self::migrated) before the memory moves; it asks that node's tiers first. May
-    /// block: in async code call it on a thread for blocking work.
+    /// Does what [`migrated`](Self::migrated) does, but before the memory moves, and asks the tiers
+    /// of that node first. It may block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -183,8 +183,8 @@ impl Kmem {
         Ok(self.migrated(from, to, Bytes(bytes)))
     }
 
-    /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no
-    /// node. What is held stays as it is.
+    /// Accounts the bytes anew as `placement` says, as far as there are any; bytes that it leaves
+    /// out are then on no node. The bytes held do not change, and it never blocks.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -234,7 +234,8 @@ impl Kmem {
         self.charge_tiers(unplaced);
     }
 
-    /// Gives a part back, each byte from its node, at most what is there. Returns how many bytes.
+    /// Gives bytes back, from each node as many as `placement` says, or all that are there. Returns
+    /// how many bytes those were. It never blocks.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -266,7 +267,7 @@ impl Kmem {
     ///
     /// # Errors
     ///
-    /// The other account as it was, if its group or its item differs.
+    /// The other account as it was, if it is of another group or another item.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -292,8 +293,9 @@ impl Kmem {
         Ok(())
     }
 
-    /// Charges another group instead, at the same nodes. Charges nothing above their common
-    /// ancestor. May block: in async code call it on a thread for blocking work.
+    /// Moves the account to another group, at the same nodes. Nothing changes above their common
+    /// ancestor. It may block, as [`Charge::transfer`]: in async code call it on a thread for
+    /// blocking work.
     ///
     /// # Errors
     ///

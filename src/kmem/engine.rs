@@ -9,9 +9,9 @@ use crate::stat::published::StatScope;
 use crate::sync::Arc;
 
 impl Topology {
-    /// The nodes that a group's runtime accounts for:
-    /// [`Runtime::topology`](crate::Runtime::topology), where only a group is at hand. Costs a few
-    /// loads.
+    /// Returns the nodes that a group's runtime accounts for:
+    /// [`Runtime::topology`](crate::Runtime::topology), for code that has only a group. It costs a
+    /// few loads.
     ///
     /// Groups of one runtime share one value, at one address. Groups of two runtimes that exist do
     /// not, so [`std::ptr::eq`] tells whether two groups are of one runtime.
@@ -32,8 +32,8 @@ impl Topology {
 }
 
 /// Returns the finder of the nodes of pages for a group's runtime:
-/// [`Runtime::node_of`](crate::Runtime::node_of), where only a group is at hand, and to be kept
-/// beyond the runtime. Costs a few loads.
+/// [`Runtime::node_of`](crate::Runtime::node_of), for code that has only a group, or keeps the
+/// finder beyond the runtime. It costs a few loads.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

@@ -67,7 +67,8 @@ pub struct KmemMember {
 pub struct KmemMover(Arc<Membership>);
 
 impl KmemMember {
-    /// Makes a member of `group`, for a thread that other threads move from group to group.
+    /// Makes a member of `group`, for a thread that other threads move from group to group. It
+    /// allocates.
     pub fn of(group: &Group) -> KmemMember {
         let shared = Membership {
             moves: AtomicU64::new(0),
@@ -80,7 +81,8 @@ impl KmemMember {
         }
     }
 
-    /// The group that the member was last moved to. Costs one load where it has not moved since.
+    /// Returns the group that the member was last moved to. It costs one load if it has not moved
+    /// since the last call.
     #[inline]
     pub fn group(&mut self) -> &Group {
         // Acquire (E29): a thread that knows of a move sees it counted; pairs with
@@ -102,7 +104,7 @@ impl KmemMember {
         self.group = now;
     }
 
-    /// A handle that moves this member.
+    /// Returns a handle that moves this member.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -115,7 +117,8 @@ impl KmemMember {
 }
 
 impl KmemMover {
-    /// Has the member charge `group` from here on.
+    /// Has the member charge `group` from here on. Its thread notices at its next call of
+    /// [`group`](KmemMember::group).
     ///
     /// # Errors
     ///

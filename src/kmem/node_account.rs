@@ -69,7 +69,7 @@ impl NodeAccount {
         self.account_as(StatKey::KERNEL, placement)
     }
 
-    /// [`account`](Self::account) as another item.
+    /// Does what [`account`](Self::account) does, for another item.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, StatKey};
@@ -91,18 +91,19 @@ impl NodeAccount {
         self
     }
 
-    /// Moves at most `units` of the account after the memory has moved, or after its first touch
-    /// (`from` is `None`). Returns how many. What is held stays as it is.
+    /// Moves at most `units` of the account from one node to another, after the memory has moved or
+    /// was first touched (`from` is `None`). Returns how many units it has moved; the units held do
+    /// not change.
     pub fn migrated(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
         self.accounts.migrated(from, to, units)
     }
 
-    /// Units held.
+    /// Returns the units held.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// The counter that is charged.
+    /// Returns the counter that is charged.
     pub fn counter(&self) -> &PageCounter {
         &self.counter
     }

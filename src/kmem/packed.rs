@@ -260,13 +260,13 @@ fn of_byte(node: u8) -> StatScope {
 }
 
 impl<const NODES: usize> PackedKmem<NODES> {
-    /// Makes the account a [`Kmem`] again.
+    /// Turns the account into a [`Kmem`] again.
     #[inline]
     pub fn unpack(self) -> Kmem {
         ManuallyDrop::new(self).kmem()
     }
 
-    /// The group that is charged: a handle of its own.
+    /// Returns the group that is charged, as a handle of its own.
     pub fn group(&self) -> Group {
         Group::pinned(self.header.counter().first())
     }

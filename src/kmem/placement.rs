@@ -48,13 +48,13 @@ impl From<Bytes> for PrechargeBound {
 }
 
 impl PrechargeBound {
-    /// The most bytes.
+    /// Returns the most bytes that the request stands for.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds bytes for metadata: whole bytes, on any node.
+    /// Adds bytes for metadata that comes with the allocation, on any node.
     #[must_use]
     pub fn with_metadata(mut self, bytes: impl IntoBytes) -> PrechargeBound {
         let Bytes(bytes) = bytes.into_bytes();
@@ -113,15 +113,16 @@ impl Placement {
         placement
     }
 
-    /// The most that an allocation of this layout may have to account: its bytes. The account is
-    /// exact to the byte wherever the memory lies, so there is nothing to round up. The kernel,
-    /// which accounts pages, adds a page for each node.
+    /// Returns the most that an allocation of this layout may have to account: its size. The
+    /// account is exact to the byte wherever the memory lies, so nothing is rounded up. (The
+    /// kernel, which accounts pages, adds a page for each node.)
     #[inline]
     pub fn bound(layout: Layout) -> PrechargeBound {
         PrechargeBound::from(layout.size())
     }
 
-    /// Finds the nodes of the bytes of a range of addresses. With one node it looks no page up.
+    /// Finds the nodes on which the bytes of a range of addresses lie. With one node it does not
+    /// look up any page.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -152,8 +153,8 @@ impl Placement {
         }
     }
 
-    /// Adds the bytes of a range of addresses. It looks each page up once, and splits an object
-    /// where a page ends. Bytes of a page without a node, as of an untouched one, are on none.
+    /// Adds the bytes of a range of addresses. It looks up each page once, and splits an object at
+    /// the end of a page. Bytes of a page without a node, such as an untouched one, are on none.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();

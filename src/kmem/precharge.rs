@@ -34,13 +34,13 @@ pub struct Precharge {
 
 /// # Memory that is charged before it is allocated
 impl Group {
-    /// Charges `bound` for memory that the caller is about to allocate. May block: in async code
+    /// Charges `bound` for memory that the caller is about to allocate. It may block: in async code
     /// call it on a thread for blocking work.
     ///
-    /// This is the first of three steps: admission. Then allocate, look where the memory lies, and
-    /// [account](Precharge::account) it; what was not needed goes back.
+    /// It is the first of three steps. Then allocate; last, find out where the memory lies and
+    /// [account](Precharge::account) it, which gives back what was not needed.
     ///
-    /// As [`charge`](Self::charge), in cost as well. For each
+    /// It does what [`charge`](Self::charge) does, and costs as much. For each
     /// [tier](crate::RuntimeBuilder::tier) where the memory may come to lie it also charges the
     /// tier's counter.
     ///
@@ -73,7 +73,7 @@ impl Group {
 }
 
 impl Precharge {
-    /// Returns the bytes held, in bytes of the group's memory. No load of a shared word.
+    /// Returns the bytes held. It reads no shared word.
     pub fn bytes(&self) -> u64 {
         self.charge.bytes()
     }
@@ -86,8 +86,9 @@ impl Precharge {
     /// Accounts what was allocated as [`StatKey::KERNEL`], to the nodes where it lies: one update
     /// for each node. The rest of the precharge goes back.
     ///
-    /// Never fails. A placement larger than the precharge has broken its bound. The memory exists,
-    /// so the difference is charged by force, as [`Charge::force_grow`] does.
+    /// It never fails and never blocks. If the placement is larger than the precharge, the bound
+    /// was too low; the memory exists, so the difference is charged by force, as
+    /// [`Charge::force_grow`] does.
     ///
     /// ```
     /// use memcg::StatKey;
@@ -109,7 +110,7 @@ impl Precharge {
         self.account_as(StatKey::KERNEL, placement)
     }
 
-    /// [`account`](Self::account) as another item. Take one of those [per
+    /// Does what [`account`](Self::account) does, for another item. Take one that is counted [per
     /// node](crate::figures::StatItem::per_node); other items are not shown by node.
     ///
     /// ```

@@ -8,8 +8,8 @@ use crate::reclaim::rings;
 use crate::sync::Ordering;
 use crate::thread::directory::Header;
 
-/// Bytes that a [`Runtime`](crate::Runtime) takes for itself, as resident memory. Each runtime
-/// counts in full what belongs to the process.
+/// The resident memory that a [`Runtime`](crate::Runtime) takes for itself, in bytes. What belongs
+/// to the process is counted in full by each of its runtimes.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -37,7 +37,7 @@ pub struct OwnBytes {
 }
 
 impl OwnBytes {
-    /// The sum of all four.
+    /// Returns the sum of all four.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -4,7 +4,7 @@ use super::system;
 use super::topology::NodeId;
 use crate::sync::Arc;
 
-/// The place of a page.
+/// Where a page lies.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, PageNode};
@@ -30,7 +30,7 @@ pub enum PageNode {
 }
 
 impl PageNode {
-    /// The node, where there is one.
+    /// Returns the node, if the page lies on one.
     pub const fn node(self) -> Option<NodeId> {
         match self {
             Self::On(node) => Some(node),
@@ -45,11 +45,11 @@ impl From<NodeId> for PageNode {
     }
 }
 
-/// Finds the nodes of pages.
+/// Finds the nodes on which pages lie.
 ///
-/// The crate treats an implementation as foreign code. It calls one with no lock held, on the
-/// thread that accounts or frees, and on several threads at once. The crate accounts what the
-/// implementation says, and the account stays whole in any case.
+/// An implementation is foreign code: the crate calls it with no lock held, on the thread that
+/// accounts or frees, and on several threads at once. What it says is accounted, and the sums stay
+/// right even if it is wrong.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, NodeOf, PageNode};
@@ -74,15 +74,16 @@ impl From<NodeId> for PageNode {
 /// assert_eq!(found, [NodeId::new(0), NodeId::new(1)].map(PageNode::On));
 /// ```
 pub trait NodeOf: Send + Sync {
-    /// Bytes that one look-up covers: the size of a page, or of a huge page where all addresses lie
-    /// in huge pages. A power of two that does not change.
+    /// Returns the bytes that one look-up covers: the size of a page, or of a huge page if all
+    /// addresses lie in huge pages. It is a power of two, and never changes.
     fn page_size(&self) -> usize;
 
     /// Writes to `found[i]` where the page at `pages[i]` lies. Each address is a multiple of
-    /// [`page_size`](Self::page_size). Where one slice is longer, its rest stays as it is.
+    /// [`page_size`](Self::page_size). If one slice is longer, its rest stays as it is.
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]);
 
-    /// The node on which every page lies, where there is but one. The crate then looks nothing up.
+    /// Returns the node on which every page lies, if there is only one. The crate then looks up
+    /// nothing. The default is `None`.
     fn only_node(&self) -> Option<NodeId> {
         None
     }
@@ -123,7 +124,7 @@ delegate!(&N, Box<N>, Arc<N>);
 pub struct OneNode(NodeId);
 
 impl OneNode {
-    /// Puts every page on this node.
+    /// Makes a finder that puts every page on this node.
     pub const fn new(node: NodeId) -> Self {
         Self(node)
     }

@@ -24,9 +24,9 @@ use super::topology::{NODES_MAX, NodeId, Topology, TopologyDraft, TopologyError}
 const ROOT: &str = "/sys";
 
 impl Topology {
-    /// Node 0 alone, with the processors of this machine. Every machine of one node has this
-    /// topology. The call cannot fail: where the system does not tell how many processors it may
-    /// have, those count that this process may use.
+    /// Makes the topology of node 0 alone, with all processors of this machine. Every machine of
+    /// one node has it. The call cannot fail: if the system does not tell how many processors it
+    /// may have, those that this process may use count.
     ///
     /// ```
     /// let one = memcg::kmem::Topology::one_node();
@@ -52,7 +52,8 @@ impl Topology {
         ONE_NODE.get_or_init(make).clone()
     }
 
-    /// The topology of this machine, from `/sys`; one node where `/sys` has nothing about nodes.
+    /// Reads the topology of this machine from `/sys`; it is one node if `/sys` has nothing about
+    /// nodes. It reads a few files, and so blocks for as long as that takes.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub(super) const PROCESSORS_MAX: usize = 1 << 16;
 /// In a table: no such node, or no such processor.
 const NONE: u8 = u8::MAX;
 
-/// Number of a memory node, as the system gives it. Numbers may be sparse.
+/// The number of a memory node, as the system gives it. Numbers need not be consecutive.
 ///
 /// ```
 /// use memcg::kmem::NodeId;
@@ -31,12 +31,12 @@ const NONE: u8 = u8::MAX;
 pub struct NodeId(u16);
 
 impl NodeId {
-    /// The node of this number, whether there is one or not.
+    /// Makes the id of the node of this number, whether there is such a node or not.
     pub const fn new(number: u16) -> Self {
         Self(number)
     }
 
-    /// The plain number.
+    /// Returns the plain number.
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -178,8 +178,8 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// These nodes, all online, each with its processors. If there is no processor at all,
-    /// processor 0 belongs to the first node.
+    /// Makes a topology of these nodes, all online, each with its processors. If no processor is
+    /// given at all, processor 0 belongs to the first node.
     ///
     /// # Errors
     ///
@@ -198,18 +198,18 @@ impl Topology {
         draft.finish([])
     }
 
-    /// The possible nodes by rising number.
+    /// Returns the possible nodes by rising number.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
         self.0.nodes.iter().map(|node| node.id)
     }
 
-    /// True if there is one node only. Then no page needs a look-up.
+    /// Returns true if there is only one node, so that no page has to be looked up.
     #[inline]
     pub fn is_one_node(&self) -> bool {
         self.0.nodes.len() == 1
     }
 
-    /// True if the node was online when the topology was read.
+    /// Returns true if the node was online when the topology was read.
     ///
     /// ```
     /// assert!(memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(0)));
@@ -220,18 +220,21 @@ impl Topology {
             .is_some_and(|index| self.0.nodes[index].online)
     }
 
-    /// True if the node has processors. A node without any has memory alone, slower or larger.
+    /// Returns true if the node has processors. A node without processors is memory alone, usually
+    /// slower and larger.
     pub fn has_processors(&self, node: NodeId) -> bool {
         self.index_of(node)
             .is_some_and(|index| self.0.node_of.contains(&(index as u8)))
     }
 
-    /// The number of every possible processor is below this one. At least 1.
+    /// Returns a bound on the numbers of processors: that of every possible processor is below it.
+    /// At least 1.
     pub fn processor_count(&self) -> usize {
         self.0.node_of.len()
     }
 
-    /// The node that a processor belongs to; `None` where the machine can have no such processor.
+    /// Returns the node that a processor belongs to; `None` if the machine cannot have such a
+    /// processor.
     ///
     /// ```
     /// let machine = memcg::kmem::Topology::fixed([(memcg::kmem::NodeId::new(0), [0]), (memcg::kmem::NodeId::new(1), [2])])?;
@@ -245,9 +248,9 @@ impl Topology {
         Some(self.0.nodes.get(usize::from(index))?.id)
     }
 
-    /// The node of the processor that the thread runs on; the thread may run elsewhere a moment
-    /// later. Costs a few nanoseconds and no system call where the C library knows the processor;
-    /// nothing on one node.
+    /// Returns the node of the processor that the thread runs on; a moment later the thread may run
+    /// elsewhere. It costs a few nanoseconds and no system call if the C library knows the
+    /// processor, and nothing on a machine of one node.
     #[inline]
     pub fn current_node(&self) -> NodeId {
         if self.is_one_node() {

@@ -65,7 +65,8 @@ pub struct PageCounter<K = Alone> {
     keep: K,
 }
 
-/// Keeps a counter alone, and its ancestors, in the tree: the default of [`PageCounter`].
+/// The keeper of a [`PageCounter`] that belongs to no group: it keeps the counter and its ancestors
+/// in the tree.
 #[derive(Clone)]
 pub struct Alone(Arc<CounterKeep>);
 
@@ -129,14 +130,14 @@ impl<K> PageCounter<K> {
         self.header.counter()
     }
 
-    /// Returns the counter's name in errors and verdicts.
+    /// Returns the counter's id, by which errors and reports name it.
     pub fn id(&self) -> CounterId {
         self.counter().id()
     }
 }
 
 impl PageCounter {
-    /// The default max: no limit but the ancestors'.
+    /// The default max: no limit but those of the ancestors.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -180,10 +181,10 @@ impl PageCounter {
         PageCounter::keep(counter, config.name, None)
     }
 
-    /// Creates a counter below this one, with the batch of this one and without limits.
+    /// Creates a counter below this one, with the batch of this one and without limits of its own.
     ///
-    /// When its first child is created, a counter gives its own credit back. It takes the tree's
-    /// lock and allocates.
+    /// When its first child is created, a counter gives its own credit back. The call takes the
+    /// tree's lock, and allocates.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -218,13 +219,13 @@ impl PageCounter {
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
     }
 
-    /// Returns the name, which is empty where the counter was given none. Any number of counters
-    /// may have it.
+    /// Returns the name, which is empty if the counter was given none. Several counters may have
+    /// the same name.
     pub fn name(&self) -> &str {
         &self.keep.0.name
     }
 
-    /// Returns the counter of that id, where it is this one or an ancestor: the level that an error
+    /// Returns the counter of that id if it is this one or an ancestor: the level that an error
     /// names.
     ///
     /// ```
@@ -239,7 +240,7 @@ impl PageCounter {
             .find(|level| level.id() == id)
     }
 
-    /// Returns the parent, if there is one.
+    /// Returns the parent, `None` for the root.
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.0.parent.as_ref()?;
         Some(PageCounter::new(&keep.counter, Alone(Arc::clone(keep))))
@@ -265,13 +266,13 @@ impl PageCounter {
     /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook,
     /// if there is one.
     ///
-    /// Before a refusal the charge drains all credit below the refusing level
-    /// ([`Counts::refused_in_transit`] counts the exceptions) and asks the pressure hook. To charge
-    /// 0 always succeeds.
+    /// Before it is refused, the charge drains all credit below the level that is full
+    /// ([`Counts::refused_in_transit`] counts the exceptions), and asks the pressure hook. A charge
+    /// of 0 units always succeeds.
     ///
-    /// A charge and its uncharge cost 2.5 ns from the stock, else two or three read-modify-write
-    /// instructions a level. After a success usage is within max at every level, unless a forced
-    /// charge is on top.
+    /// A charge and its uncharge cost 2.5 ns from the stock, and otherwise two or three
+    /// read-modify-write instructions for each level. It is exact: once it has succeeded, usage is
+    /// within max at every level, forced charges aside.
     ///
     /// # Errors
     ///
@@ -390,9 +391,9 @@ impl PageCounter {
     /// exists already.
     ///
     /// The charge drains stranded credit first. What still does not fit goes above max, and
-    /// [`forced`](Self::forced) counts it. The call does not ask the pressure hook. It costs what a
-    /// [`charge`](Self::charge) costs, and above max an atomic more for each level; a lock
-    /// only where a stock is open below.
+    /// [`forced`](Self::forced) counts it. The call does not ask the pressure hook. It never
+    /// blocks, and costs what a [`charge`](Self::charge) costs; above max, one more atomic
+    /// instruction for each level, and a lock if a stock is open below.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -409,11 +410,12 @@ impl PageCounter {
         }
     }
 
-    /// Gives `n` units back, on whatever thread. It never fails.
+    /// Gives `n` units back, on any thread. It never fails and never blocks.
     ///
-    /// To give back more than was charged is a bug of the caller. The level where it shows clamps
-    /// it and counts it in [`Counts::underflows`], and [`verify`](Self::verify) reports it. This
-    /// counter then goes without stock. Only what it really held is uncharged from its ancestors.
+    /// To give back more than was charged is a bug of the caller. Usage of the level where it shows
+    /// then ends at 0, [`Counts::underflows`] counts it, and [`verify`](Self::verify) reports it.
+    /// From then on this counter goes without stock. Only what it really held is uncharged from its
+    /// ancestors.
     ///
     /// [`charge`](Self::charge) has the cost.
     ///
@@ -437,11 +439,11 @@ impl PageCounter {
         }
     }
 
-    /// Takes `n` units off this level only, and leaves the ancestors as they are: one step to undo
-    /// a charge by hand.
+    /// Takes `n` units off this level alone, and leaves the ancestors as they are: one step of
+    /// undoing a charge by hand.
     ///
-    /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one
-    /// read-modify-write instruction.
+    /// If `n` is more than usage, usage ends at 0, and [`Counts::underflows`] counts it. It costs
+    /// one read-modify-write instruction.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -461,14 +463,15 @@ impl PageCounter {
     // === Limits ===
 
     /// Sets the most units that charges may bring this counter to. Credit below is drained first.
+    /// Unlike [`Group::set_max`](crate::Group::set_max) it refuses a max below live charge.
     ///
-    /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is
-    /// drained. From a success on, usage stays within max but for forced charges.
+    /// The call takes the tree's lock. A lower max costs a heavy barrier, and another if credit is
+    /// drained. Once it has succeeded, usage stays within max, forced charges aside.
     ///
     /// # Errors
     ///
-    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced
-    /// charges even a raised max may be busy.
+    /// [`CounterLimitError`] if live charge is above `max`; the old max stays in force. After
+    /// forced charges even a raised max may be refused.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -525,7 +528,7 @@ impl PageCounter {
 }
 
 impl<K> PageCounter<K> {
-    /// Returns the most units, [`UNLIMITED`](PageCounter::UNLIMITED) by default. One load.
+    /// Returns the max in units, [`UNLIMITED`](PageCounter::UNLIMITED) by default. One load.
     pub fn max(&self) -> u64 {
         self.counter().max()
     }
@@ -540,8 +543,8 @@ impl<K> PageCounter<K> {
         thresholds::protection(self.counter(), Protection::Low)
     }
 
-    /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches
-    /// their stock off.
+    /// Changes the batch of this counter and of all below it to `units`, at most 2^40. 0 switches
+    /// their stocks off.
     ///
     /// The call drains their credit first, which takes the tree's lock and a heavy barrier. A
     /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
@@ -569,11 +572,11 @@ impl<K> PageCounter<K> {
         self.counter().batch()
     }
 
-    /// Takes back all credit of this counter and all below it. Returns its units.
+    /// Takes back all credit of this counter and of all below it. Returns the units taken back.
     ///
-    /// The call waits for no charge in flight. It takes the tree's lock, looks at one slot for each
-    /// thread and open stock, and where there is credit runs a heavy barrier: at most four while
-    /// other threads charge. The drain is complete where no thread charges meanwhile.
+    /// The call does not wait for charges in flight. It takes the tree's lock, looks at one slot
+    /// for each thread and open stock, and if there is credit runs a heavy barrier, at most four of
+    /// them while other threads charge. The drain is complete if no thread charges meanwhile.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

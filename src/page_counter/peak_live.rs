@@ -10,8 +10,8 @@ use crate::page_counter::reading::PeakWindow;
 use crate::sync::Arc;
 use crate::sync::stat_atomic::AtomicU64;
 
-/// The highest number of live units that a counter had at one moment, in its unit: what callers
-/// held, without the credit of threads.
+/// The highest number of live units that a counter had at any one moment: what callers held,
+/// without the credit of threads. [`PageCounter::peak_live`] returns it.
 ///
 /// It is exact while one thread charges and uncharges, through one group or counter. Else it lies
 /// between the two figures. They are as far apart as the credit that threads had at the highest
@@ -46,18 +46,18 @@ impl PeakLive {
         PeakLive { min, max }
     }
 
-    /// Returns units that were live at one moment: the peak is not below it.
+    /// Returns the lower bound: so many units were live at one moment.
     pub fn min(&self) -> u64 {
         self.min
     }
 
-    /// Returns units that were never exceeded: the peak is not above it. A limit set to it would
+    /// Returns the upper bound: there were never more live units than that. A max set to it would
     /// have refused nothing so far.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Returns the peak where both figures are the same.
+    /// Returns the peak if it is known exactly, that is, if both bounds are the same.
     pub fn exact(&self) -> Option<u64> {
         (self.min == self.max).then_some(self.min)
     }
@@ -137,9 +137,9 @@ pub(crate) fn peak_live(counter: &Counter) -> PeakLive {
     PeakLive::new(live_peak::read(counter))
 }
 
-/// A private, resettable peak of a counter's live units. Other windows and
-/// [`PageCounter::peak_live`] do not notice a reset; but see
-/// [`peak_live_window`](PageCounter::peak_live_window) for who resets it.
+/// A peak of a counter's live units that its owner can reset, which neither other windows nor
+/// [`PageCounter::peak_live`] notice. See [`peak_live_window`](PageCounter::peak_live_window) for
+/// which thread should reset it.
 ///
 /// A window keeps its counter. The drop closes it.
 ///
@@ -189,8 +189,8 @@ impl PeakLiveWindow {
         PeakLive { min, max }
     }
 
-    /// Starts over from what is live now. The call takes the lock of the tree and that of its
-    /// windows, and visits those of this counter.
+    /// Starts over from what is live now. The call takes the tree's lock and that of its windows,
+    /// and visits those of this counter.
     pub fn reset(&self) {
         let counter = self.usage.counter();
         self.usage.reset();

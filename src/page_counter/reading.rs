@@ -12,7 +12,8 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
 
 impl<K> PageCounter<K> {
-    /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
+    /// Returns live charge and credit of the subtree together, in units, which is what limits are
+    /// compared with. One load.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -29,8 +30,8 @@ impl<K> PageCounter<K> {
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
     ///
-    /// It costs what `stocked` costs. It is exact at every quiescent point, else an estimate, and
-    /// never negative.
+    /// It costs what `stocked` costs. It is exact as long as no thread charges meanwhile, otherwise
+    /// an estimate, and never negative.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -47,13 +48,13 @@ impl<K> PageCounter<K> {
     /// Returns the units of credit in the stocks of the subtree.
     ///
     /// The call takes the tree's lock and looks at one slot for each thread and counter. It is
-    /// exact at every quiescent point, an estimate while other threads charge.
+    /// exact as long as no thread charges meanwhile, otherwise an estimate.
     pub fn stocked(&self) -> u64 {
         credit::stocked(self.counter())
     }
 
-    /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the
-    /// open stocks of the subtree of threads that touched them x 2 batches. One load.
+    /// Returns the published bound on [`stocked`](Self::stocked), in units: two batches for each
+    /// open stock of the subtree and each thread that has used it. One load.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -67,12 +68,12 @@ impl<K> PageCounter<K> {
         self.counter().usage.bound.load(Ordering::Relaxed)
     }
 
-    /// Returns the units that a charge to this counter could ask for now: the least room of it and
-    /// of those above. Room is max without usage; where no level has a max, it is what usage can
-    /// still count.
+    /// Returns the units that a charge to this counter could ask for now: the least room, max minus
+    /// usage, of this counter and its ancestors. If no level has a max, it is what usage can still
+    /// count.
     ///
-    /// A few loads a level, which are read one after the other: beside charges it is an estimate.
-    /// Credit counts as used, so a charge that drains it may find more.
+    /// A few loads for each level, one after the other, so it is an estimate while other threads
+    /// charge. Credit counts as used: a charge that drains it may find more room.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -86,9 +87,9 @@ impl<K> PageCounter<K> {
         self.counter().headroom()
     }
 
-    /// Returns the units above max that forced charges put here. Two loads.
+    /// Returns the units by which forced charges have taken usage above max. Two loads.
     ///
-    /// It falls as units are uncharged, those above max first: it is usage less max, or 0.
+    /// It is usage minus max, or 0, so it falls as units are uncharged.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -101,16 +102,16 @@ impl<K> PageCounter<K> {
         self.counter().forced()
     }
 
-    /// Returns the units that forced charges have ever put above max. One load. A little more where
-    /// they raced.
+    /// Returns all units that forced charges have ever put above max. One load. It may be a little
+    /// too high if forced charges raced.
     pub fn forced_total(&self) -> u64 {
         self.counter().forced_total()
     }
 
     // === History ===
 
-    /// Returns the highest usage that admitted charges left behind, in units, credit included. One
-    /// load.
+    /// Returns the highest usage that charges have brought the counter to, in units, credit
+    /// included. One load.
     ///
     /// A refused charge leaves no trace in it.
     ///
@@ -127,10 +128,10 @@ impl<K> PageCounter<K> {
         self.counter().peaks().ever()
     }
 
-    /// Opens a peak of the caller's own: the highest usage from now on, or from its last reset.
+    /// Opens a peak of your own: the highest usage from now on, or from its last reset.
     ///
-    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a
-    /// new peak.
+    /// The call allocates, and takes the lock of this counter's windows. A charge pays for windows
+    /// only when it reaches a new peak.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -149,8 +150,8 @@ impl<K> PageCounter<K> {
         PeakWindow::open(self.counter(), Box::new(self.clone()))
     }
 
-    /// Returns the number of charges that this level refused. Forced charges are never among them.
-    /// One load.
+    /// Returns the number of charges that this level has refused. Forced charges are never among
+    /// them. One load.
     ///
     /// Source: `failcnt` of `struct page_counter`.
     ///
@@ -168,7 +169,7 @@ impl<K> PageCounter<K> {
 
     /// Returns the barrier pair that the tree runs on, as
     /// [`CounterConfig::barrier`](crate::CounterConfig::barrier) chose it. Export it as a metric:
-    /// `Degraded` does not go away.
+    /// once `Degraded`, it stays so.
     pub fn barrier(&self) -> BarrierState {
         self.counter().tree().barrier.state()
     }
@@ -187,12 +188,12 @@ impl PageCounter {
         counts(tree, of_stats.unwrap_or_default())
     }
 
-    /// Compares the counts of the subtree with each other, and with the second count where
+    /// Checks that the counts of the subtree agree with each other, and with the second count if
     /// [`CounterConfig::audit`](crate::CounterConfig::audit) is on.
     ///
     /// The call holds the tree's lock, so that the tree does not change. It looks at one slot for
-    /// each thread and counter, and allocates. It is exact at a quiescent point; charges in flight
-    /// show up as faults.
+    /// each thread and counter, and allocates. It is exact as long as no thread charges; charges in
+    /// flight show up as faults.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -211,7 +212,7 @@ impl PageCounter {
     }
 }
 
-/// Event counts of a tree of counters. They only rise.
+/// How often things have happened in a tree of counters. The counts only rise.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -261,8 +262,8 @@ pub struct TreeCounts {
     pub nested_stats: u64,
 }
 
-/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice
-/// a reset.
+/// A peak of one counter that its owner can reset, which neither other windows nor
+/// [`PageCounter::peak`] notice: [`PageCounter::peak_window`] opens one.
 ///
 /// A window keeps its counter. The drop closes it.
 ///
@@ -312,8 +313,8 @@ impl PeakWindow {
         self.counter.peaks().read(&self.value)
     }
 
-    /// Starts over from the present usage. The call locks the windows of the tree and visits those
-    /// of this counter.
+    /// Starts over from the present usage. The call takes the lock of the tree's windows, and
+    /// visits those of this counter.
     pub fn reset(&self) {
         let PeakWindow { counter, value, .. } = self;
         let _path = SlowPath::enter();
@@ -368,8 +369,8 @@ pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> TreeCounts {
 
 /// # Protection
 impl<K> PageCounter<K> {
-    /// Returns the sum over the children of min(usage, min), in units. One load. Exact at every
-    /// quiescent point.
+    /// Returns how much of the usage of the children their own min protects: the sum of min(usage,
+    /// min), in units. One load, which is exact as long as no thread charges meanwhile.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -385,15 +386,15 @@ impl<K> PageCounter<K> {
         thresholds::children_protected(self.counter(), Protection::Min)
     }
 
-    /// Returns the sum over the children of min(usage, low), in units. One load. Exact at every
-    /// quiescent point.
+    /// Returns how much of the usage of the children their own low protects: the sum of min(usage,
+    /// low), in units. One load, which is exact as long as no thread charges meanwhile.
     pub fn children_low_usage(&self) -> u64 {
         thresholds::children_protected(self.counter(), Protection::Low)
     }
 
-    /// Returns the units of usage that min protects against pressure on `root`: this counter's
-    /// share of what those between have. 0 for `root` itself. The call computes it from the
-    /// counters as they are, with a few loads a level.
+    /// Returns the units of usage that min protects against pressure on `root`: this counter's part
+    /// of what the levels between the two protect. 0 for `root` itself. The call works it out from
+    /// the counters as they are, with a few loads for each level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///

@@ -21,12 +21,12 @@ const OBJECTS_LEAST: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolAlign {
-    /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory share no line.
-    /// As the kernel's `SLAB_HWCACHE_ALIGN`. Lines count in pairs, because the prefetcher fetches
-    /// pairs.
+    /// At whole pairs of cache lines, 128 bytes, so that two threads that charge neighbours in
+    /// memory share no line: as the kernel's `SLAB_HWCACHE_ALIGN`. Pairs, because the prefetcher
+    /// fetches them.
     #[default]
     CacheLine,
-    /// At whole words: no more than an object asks for.
+    /// At whole words, so that an object takes no more than it asks for.
     Packed,
 }
 

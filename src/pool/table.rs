@@ -148,7 +148,7 @@ impl PoolTable {
         }
     }
 
-    /// The rows, that of groups first.
+    /// Returns the rows, that of groups first.
     pub fn rows(&self) -> &[PoolRow] {
         &self.rows
     }

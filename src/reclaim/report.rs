@@ -1,6 +1,6 @@
 //! Result of reclaim.
 
-/// Result of [`Group::reclaim`](crate::Group::reclaim). In bytes, but for the counts.
+/// What [`Group::reclaim`](crate::Group::reclaim) has done.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -11,19 +11,20 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReclaimReport {
-    /// Asked for.
+    /// Bytes that were asked for.
     pub requested: u64,
-    /// Freed by reclaimers, as far as it shows.
+    /// Bytes that reclaimers have freed, as far as it shows: by what this thread has uncharged, or
+    /// by how much usage fell.
     pub freed: u64,
-    /// Taken on by reclaimers that report [later](crate::ReclaimContext::promise).
+    /// Bytes that reclaimers have [promised](crate::ReclaimContext::promise) and not yet reported.
     pub pending: u64,
-    /// Visits to groups with reclaimers.
+    /// How often a group with reclaimers was visited.
     pub visited: u64,
-    /// Visits in soft passes, which `visited` counts, too.
+    /// How many of those visits were to groups in excess of their soft limits.
     pub soft_visited: u64,
-    /// Reclaimers that panicked.
+    /// How many calls of reclaimers panicked.
     pub panics: u64,
-    /// The time was up before enough had come.
+    /// True if the time was over before enough had been freed.
     pub timed_out: bool,
 }
 

@@ -35,8 +35,8 @@ const COUNTERS_MAX: usize = 1_024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A clone knows what was declared before. What one of both declares afterwards is known to that
-/// one alone.
+/// A clone knows what was declared before it was made. What either declares afterwards is known to
+/// that one alone.
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
@@ -52,7 +52,7 @@ pub struct RuntimeBuilder {
     pub(super) numa: NumaConfig,
 }
 
-/// Why a configuration makes no runtime.
+/// Why [`RuntimeBuilder::build`] has made no runtime.
 ///
 /// ```
 /// use memcg::{BuildError, Runtime};
@@ -64,11 +64,11 @@ pub struct RuntimeBuilder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The root's max was a percentage, and the root has no ancestor to take it of.
+    /// The root's max is a percentage, and the root has no ancestor that it could be a part of.
     PercentOfNothing,
-    /// Another limit of the root does not hold.
+    /// Another limit of the root cannot be set.
     Limits(LimitError),
-    /// The batch is too large: two batches must stay far below what a counter can hold.
+    /// The batch is larger than 1 TiB: two batches must stay far below what a counter can hold.
     BatchTooLarge(Bytes),
     /// The budget for credit is above the root's max.
     BudgetAboveMax {
@@ -77,14 +77,14 @@ pub enum BuildError {
         /// The max.
         max: Bytes,
     },
-    /// The most groups were to be 0, and the root is one.
+    /// [`groups_max`](RuntimeBuilder::groups_max) is 0, and the root is a group already.
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
     CounterName(String),
     /// An item's name is empty, is that of one built in or [of the
     /// ledger](crate::StatKey::RESERVED), or has been given before.
     StatName(String),
-    /// There are too many items: a thread keeps one bit for each.
+    /// There are too many items of statistics: a thread keeps one bit for each.
     TooManyStats {
         /// Items declared and built in.
         items: usize,
@@ -196,15 +196,15 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Sets the max of the root; no max by default. It is [`limits`](Self::limits) with a max
-    /// alone, and leaves the other limits as they are.
+    /// Sets the max of the root, which bounds all groups together; no max by default. It leaves the
+    /// other [`limits`](Self::limits) of the root as they are.
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
         self.limits = self.limits.max(limit);
         self
     }
 
-    /// Sets the limits of the root: none by default. They take the place of those that were set
-    /// before, the max among them. A share has no meaning for a root, which has no siblings.
+    /// Sets the limits of the root, none by default. They replace all that were set before, the max
+    /// among them. A share has no effect, for a root has no siblings.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -219,9 +219,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](Self::adaptive) stock begins with fewer, and is up to 16 times as large for
-    /// charges above the batch. 0 switches the stock off.
+    /// Sets the bytes that a thread charges in advance, 256 KiB by default and at most 1 TiB. An
+    /// [adaptive](Self::adaptive) stock begins with fewer, and for charges above the batch may have
+    /// up to 16 times as many. 0 switches the stock off: each charge then walks the tree, and usage
+    /// is live.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
@@ -258,8 +259,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth
-    /// of the root's max by default. At the budget each charge walks the tree for itself.
+    /// Sets the most bytes that may lie in threads as credit, over all threads and groups; a
+    /// sixteenth of the root's max by default. Once the budget is used up, further charges walk the
+    /// tree one by one.
     ///
     /// ```
     /// let budget = memcg::Bytes(512 << 10);
@@ -293,8 +295,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most groups at a time; 2^32 - 1 by default. The root counts, and so do groups that
-    /// went offline and still hold something.
+    /// Sets how many groups may exist at a time, 2^32 - 1 by default. The root counts, and so do
+    /// groups that went offline and still hold something.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().groups_max(2).build()?;
@@ -352,11 +354,10 @@ impl RuntimeBuilder {
         CounterKey::new(self.counters.len(), builder)
     }
 
-    /// Sets for how many further counters the root has places: so many can be declared after the
-    /// runtime is built, until its first group is created, with
-    /// [`Runtime::declare_counter`](crate::Runtime::declare_counter). None by default. For a
-    /// service whose parts come with counters of their own, which it does not know as it builds the
-    /// runtime.
+    /// Sets how many further counters can be declared after the runtime is built, with
+    /// [`Runtime::declare_counter`](crate::Runtime::declare_counter), until its first group is
+    /// created; none by default. It is for a service whose parts bring counters of their own, which
+    /// it does not know when it builds the runtime.
     ///
     /// A place takes half a kilobyte of the root alone. A group has the counters that are declared
     /// by then.
@@ -405,10 +406,10 @@ impl RuntimeBuilder {
         Arc::make_mut(&mut self.items).declare(name, unit, true)
     }
 
-    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by
-    /// default, at most 2^40. A thread announces what it has written after half of them, and a read
-    /// flushes after the other half. An announcement walks the ancestors. A larger batch makes
-    /// announcements rarer, and with 0 a thread announces every addition.
+    /// Sets how many grains a read with [`Freshness::Threshold`](crate::Freshness::Threshold) may
+    /// miss for each writer: 1,024 by default, at most 2^40. A thread announces what it has written
+    /// to the ancestors after half of them, and a read flushes after the other half. A larger batch
+    /// makes announcements rarer; with 0 a thread announces every addition.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
@@ -421,9 +422,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether children share what none of them claims of their parent's min or low (default).
-    /// Then it protects the children that use more than they claim, in proportion. Without it each
-    /// group protects what it sets itself and no more.
+    /// Sets whether the part of a group's min or low that its children do not claim protects those
+    /// of them that use more than they claim, in proportion. True by default; with false each group
+    /// protects what it claims itself and no more.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -442,10 +443,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the time that one charge, one [`Group::set_limits`](crate::Group::set_limits) or one
+    /// Sets how long one charge, one [`Group::set_limits`](crate::Group::set_limits) or one
     /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After
-    /// that time it asks no further reclaimer, and a charge is refused if it does not fit. It asks
-    /// at least one reclaimer, and interrupts none that runs. A charge that waited for [a
+    /// that time it asks no further reclaimer, and a charge that does not fit is refused. It always
+    /// asks at least one, and does not interrupt the one at work. A charge that has waited for [a
     /// promise](crate::ReclaimContext::promise) in vain has as much time again.
     ///
     /// ```
@@ -473,9 +474,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether groups count for how long their chargers stand still, which they do by default.
-    /// Where they do not, [`Group::pressure`](crate::Group::pressure) is zero. The count costs a
-    /// charge that stands still a reading of the clock and two holds of a lock; others nothing.
+    /// Sets whether groups count how long their chargers stand still, which they do by default. If
+    /// they do not, [`Group::pressure`](crate::Group::pressure) is always zero. A charge that
+    /// stands still pays a reading of the clock and takes a lock twice; other charges pay nothing.
     ///
     /// Source: `cgroup.pressure`.
     ///
@@ -491,9 +492,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long a charge waits for the memory of one group that it has
-    /// [cancelled](crate::OomPolicy::Choose), 1 second by default. After that time it chooses the
-    /// next one.
+    /// Sets how long a charge waits for the memory of one group that was
+    /// [cancelled](crate::OomPolicy::Choose) for it, 1 second by default. After that time it
+    /// chooses the next one.
     ///
     /// ```
     /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
@@ -503,11 +504,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Checks the configuration and makes the runtime.
+    /// Checks the configuration and makes the runtime. It allocates the root, and starts no thread.
     ///
     /// # Errors
     ///
-    /// [`BuildError`] says what does not hold.
+    /// [`BuildError`] says which setting is not possible.
     pub fn build(self) -> Result<Runtime, BuildError> {
         let (max, topology) = self.check()?;
         let memory = CounterConfig {

@@ -9,7 +9,7 @@ use crate::hierarchy::group_tree;
 use crate::stat::Unit;
 use crate::state::name::beginning;
 
-/// Why [`Runtime::declare_counter`] has declared no counter.
+/// Why [`Runtime::declare_counter`] has not declared a counter.
 ///
 /// ```
 /// use memcg::errors::DeclareError;
@@ -64,8 +64,8 @@ impl Runtime {
     /// it by its name, with [`Group::counter_key`](crate::Group::counter_key). The call takes a lock
     /// for as long as it compares the names.
     ///
-    /// The first call that creates a group below the root ends this, also one that is refused. Where
-    /// the two run at once, either the group has the counter, or this call fails.
+    /// The first call that creates a group below the root puts an end to this, even if it is
+    /// refused. If the two run at once, either the group has the counter or this call fails.
     ///
     /// # Errors
     ///

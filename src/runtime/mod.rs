@@ -34,8 +34,9 @@ use flusher::Flusher;
 /// The most that a runtime keeps of its refusals and victims.
 const INCIDENTS_MAX: usize = 1 << 16;
 
-/// A handle on a tree of groups and its configuration. The drop of the last one may block: in async
-/// code drop it on another thread. A handle is cheap to clone, send and share.
+/// A handle on a tree of groups and its configuration. A handle is cheap to clone, send and share.
+/// Keep one for as long as groups charge. The drop of the last one may block: in async code drop it
+/// on another thread.
 ///
 /// The drop of the last handle takes every group offline, and waits for the end of a
 /// [flusher](Self::start_flusher) that runs. Handles on groups, and charges, may outlive it. A
@@ -69,7 +70,8 @@ struct RuntimeState {
 }
 
 impl Runtime {
-    /// Returns the configuration of a new runtime, with all defaults.
+    /// Returns the configuration of a new runtime, with all defaults. [`RuntimeBuilder::build`]
+    /// makes it.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::new()
     }
@@ -85,7 +87,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the root, the group above all others.
+    /// Returns the root, the group above all others. It never fails, and costs a handle.
     pub fn root(&self) -> Group {
         self.owned.root.clone()
     }
@@ -111,7 +113,7 @@ impl Runtime {
     }
 
     /// Returns the group of an id, if it still exists. Another group may have its object by now,
-    /// and never its id. The call takes no lock. It costs a look into the directory of objects and
+    /// but never its id. The call takes no lock; it costs a look into the directory of objects and
     /// one exchange.
     ///
     /// ```
@@ -126,7 +128,7 @@ impl Runtime {
         std::ptr::eq(group.first().tree(), &*self.owned.tree).then_some(group)
     }
 
-    /// Compares the counts of all groups with each other, and with the second count where
+    /// Checks that the counts of all groups agree with each other, and with the second count if
     /// [`audit`](RuntimeBuilder::audit) is on. Further counters are included.
     ///
     /// The audit counts each charge and uncharge a second time. It finds what the crate itself
@@ -158,8 +160,8 @@ impl Runtime {
         verdicts.reduce(VerifyReport::merge).unwrap_or_default()
     }
 
-    /// Returns every group that is online with its figures. It prints as a table. See
-    /// [`Group::snapshot`], which takes one of a subtree, to a depth.
+    /// Returns every group that is online with its figures; it prints as a table.
+    /// [`Group::snapshot`] takes one of a subtree, to a depth, and says what it costs.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::mib(1)).build()?;
@@ -175,9 +177,11 @@ impl Runtime {
     }
 
     /// Takes back the credit of groups that went offline. It costs one barrier, however many groups
-    /// there are, and none where there is nothing to do.
+    /// there are, and none if there is nothing to do. It may wait for the tree's lock as long as a
+    /// drain takes.
     ///
-    /// The crate does this by itself for every 64 such groups, and where a limit needs it.
+    /// The crate does this by itself for every 64 such groups, and whenever a limit needs the
+    /// credit.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -190,7 +194,8 @@ impl Runtime {
         self.owned.tree.close_offline_stocks();
     }
 
-    /// Returns the number of groups that are online, the root included.
+    /// Returns the number of groups that are online, the root included. It takes the tree's lock
+    /// for a moment, and is exact at that moment.
     pub fn group_count(&self) -> usize {
         let _path = SlowPath::enter();
         self.owned.tree.hierarchy.snapshot().groups().0
@@ -291,12 +296,12 @@ impl Runtime {
         Bytes(idle::release_own_credit(&self.owned.tree))
     }
 
-    /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The
-    /// call may block: in async code call it on a thread for blocking work.
+    /// Starts the flusher: a thread that flushes the statistics of all groups once in every
+    /// `period`. If one runs already it is replaced, and the call blocks until that has ended: in
+    /// async code call it on a thread for blocking work.
     ///
     /// Published figures are then never older than `period`. The kernel's period is two seconds.
-    /// The call replaces a flusher that runs, and waits for its end. The flusher stops with the
-    /// runtime.
+    /// The flusher stops with the runtime.
     ///
     /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
     /// flusher visits the cells that were written lately, and unlists those that were not, with one
@@ -353,12 +358,12 @@ impl Runtime {
         self.owned.tree.barrier.state()
     }
 
-    /// Keeps the last `most` refusals and victims from now on, for
-    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More
-    /// than 65,536 are not kept.
+    /// Keeps the last `most` refusals and victims from now on, which
+    /// [`incidents`](crate::inspect::GroupInspector::incidents) returns. 0, the default, keeps
+    /// none; more than 65,536 are never kept.
     ///
-    /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
-    /// charges inside another call of this crate, it keeps no incident.
+    /// A charge that is refused then takes one more lock, and allocates two paths. A refusal of an
+    /// allocator inside another call of this crate is not kept.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(100).build()?;

@@ -27,8 +27,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets `nodes` nodes, numbered from 0, with one processor each. Use it in tests, and where the
-    /// service places memory by hand.
+    /// Sets a topology of so many nodes, numbered from 0, with one processor each. Use it in tests,
+    /// and in a service that places memory by hand.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().nodes(2).build()?.topology().nodes().len(), 2);
@@ -41,7 +41,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets what finds the nodes of pages instead of the system: a table, a cache, a simulation.
+    /// Sets what finds the nodes of pages, in place of the system: a table, a cache, a simulation.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -96,8 +96,8 @@ impl Runtime {
         &group_tree::shared(&self.owned.tree).numa.topology
     }
 
-    /// Returns what finds the nodes of pages: as configured, else the one node for every page where
-    /// there is one node, else the system. See [`RuntimeBuilder::node_of`] for an example.
+    /// Returns what finds the nodes of pages: what was configured; otherwise, with one node, that
+    /// node for every page; otherwise the system. See [`RuntimeBuilder::node_of`] for an example.
     pub fn node_of(&self) -> &dyn NodeOf {
         &*group_tree::shared(&self.owned.tree).numa.node_of
     }

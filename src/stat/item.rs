@@ -8,7 +8,8 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::cells::{StatAdded, ThreadStats};
 use crate::units::Bytes;
 
-/// The unit of an item or a further counter, and for an item the grain in which its error is given.
+/// The unit of an item of the statistics or of a further counter. For an item it also sets the
+/// grain in which errors are given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -56,9 +57,10 @@ impl fmt::Display for InUnit {
     }
 }
 
-/// Names one item of the statistics: one of the constants, or one that
-/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. No other code makes one, so to
-/// count an event a thread looks up no name.
+/// The key of one item of the statistics: one of the constants, or what
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) or
+/// [`CounterConfig::stat`](crate::CounterConfig::stat) has returned. There is no other way to get
+/// one, so a thread that counts an event never looks up a name.
 ///
 /// ```
 /// use memcg::{Runtime, StatKey, Unit};
@@ -80,7 +82,7 @@ pub struct StatKey {
     shift: u8,
 }
 
-/// An item as a runtime has it.
+/// An item of the statistics, as a runtime has it.
 ///
 /// ```
 /// use memcg::{StatKey, Unit};
@@ -93,13 +95,13 @@ pub struct StatKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatItem<'a> {
-    /// Names the item where a thread adds to it.
+    /// The key with which threads add to it.
     pub stat: StatKey,
-    /// Unique among the items of the runtime.
+    /// Its name, which is unique among the items of the runtime.
     pub name: &'a str,
     /// The item's unit.
     pub unit: Unit,
-    /// The item counts memory that lies on nodes.
+    /// True if the item counts memory that lies on nodes.
     pub per_node: bool,
 }
 

@@ -8,8 +8,7 @@ use super::published::PublishedStats;
 /// The most that a read of statistics may miss of all that was written before the call, and the
 /// cost of the read.
 ///
-/// Additions that threads make while a read runs come on top. Only an exact read says how much that
-/// is.
+/// What threads add while a read runs comes on top. Only an exact read says how much that is.
 ///
 /// ```
 /// use memcg::{Freshness, Runtime, StatKey};
@@ -25,15 +24,15 @@ use super::published::PublishedStats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// As published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
-    /// what was announced since, and half a batch for each writer.
+    /// What was published last: a few loads, about 10 ns. [`Stats::max_error`] says what may be
+    /// missing: what was announced since then, and half a batch for each writer.
     Stale,
     /// At most one batch for each writer is missing. The read flushes where more may be. This is
     /// what reading `memory.stat` does, with writers in the place of processors.
     ///
     /// A thread that has stopped writing counts as a writer until flushes have found it idle. So
     /// now and then a read flushes though its bound would allow it not to: one of up to 64 while
-    /// most writers write on, and each while most have stopped. Without a flusher too, the error
+    /// most writers write on, and each while most have stopped. Even without a flusher the error
     /// comes down to 0 once all writers have stopped. That takes a dozen reads where the group is
     /// read for the first time, and 140 where it was read often before. With less than eight
     /// writers it takes 30 more.

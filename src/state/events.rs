@@ -10,7 +10,8 @@ use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::stalls::StallTimes;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
-/// An event at a group's limits. The counts only grow.
+/// An event at a group's limits. [`Group::events`](crate::Group::events) counts them, for the group
+/// and all groups below; the counts only grow.
 ///
 /// Source: `enum memcg_memory_event` in `include/linux/memcontrol.h`.
 ///
@@ -32,7 +33,7 @@ pub enum Event {
     /// The group was reclaimed below its low, because no other memory was left.
     Low,
     /// A charge has left usage above high. It counts once for each charge and group. The charge
-    /// reclaims the excess and is delayed, where it can be.
+    /// reclaims the excess and is delayed, unless it is one that cannot be.
     High,
     /// A charge did not fit below the group's max after a drain of stranded credit, and before any
     /// reclaim.
@@ -44,26 +45,26 @@ pub enum Event {
     OomKill,
     /// The group's subtree was cancelled as one.
     OomGroupKill,
-    /// A charge that is never refused went above the group's max.
+    /// A forced charge went above the group's max.
     Overcharge,
-    /// A charge was let through above the max of a group that is only observed.
+    /// A charge was let through above the max of a group whose limits are [only
+    /// observed](crate::Group::set_observe_only).
     Observed,
-    /// A charge waited in line at the group for all the time that its caller allowed, and did not
-    /// fit.
+    /// A charge waited in line at the group for as long as its caller allowed, and did not fit.
     TimedOut,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
     /// each change.
     PressureLevel,
-    /// A reclaimer of the group has not returned for a second. Mostly it waits for a lock that the
-    /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says.
-    /// Only builds with debug assertions look for it. It counts once for each such call.
+    /// A reclaimer of the group has not returned for a second. Usually it waits for a lock that its
+    /// own thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim)
+    /// says. Only builds with debug assertions look for this. It counts once for each such call.
     ReclaimStuck,
-    /// More was given back than the group has, which is a bug of whoever gave it back: see
+    /// More was given back than the group holds, which is a bug of whoever gave it back: see
     /// [`RawCharges::uncharge`](crate::RawCharges::uncharge). It counts once for each time that
-    /// usage would have fallen below zero, at the group whose usage that was. Too much that is
-    /// given back first looks like credit, so the event may come later than the bug, and on another
+    /// usage would have fallen below zero, at the group whose usage that was. What is given back in
+    /// excess looks like credit at first, so the event may come later than the bug, and on another
     /// thread: the page *Recipes* of the book says how to find the caller.
     /// [`underflowed`](crate::inspect::GroupInspector::underflowed) has the bytes.
     Underflow,
@@ -87,8 +88,8 @@ impl Event {
         Event::Underflow,
     ];
 
-    /// Returns the event's name in `memory.events`. An event that the kernel does not have is named
-    /// likewise.
+    /// Returns the event's name as in `memory.events`. An event that the kernel does not have is
+    /// named in the same style.
     ///
     /// ```
     /// assert_eq!(memcg::Event::Oom.name(), "oom");

@@ -12,11 +12,11 @@ use crate::sync::stat_atomic::AtomicBool;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {
-    /// Counts the incidents of the runtime since it keeps some, from 1.
+    /// The number of the incident, counted from 1 since the runtime keeps them.
     pub number: u64,
     /// When it happened, by the system's clock.
     pub at: SystemTime,
-    /// The kind of the incident.
+    /// What happened.
     pub kind: IncidentKind,
     /// The path of the group that asked; of a victim, the path of the victim.
     pub group: String,
@@ -39,11 +39,11 @@ pub struct Incident {
 pub enum IncidentKind {
     /// A charge was refused.
     Refused,
-    /// A charge that may not block was refused, while others look for memory.
+    /// A charge that does not block was refused, although memory may come.
     WouldBlock,
-    /// A charge waited for as long as it may, and was refused.
+    /// A charge waited for as long as it was allowed to, and was refused.
     TimedOut,
-    /// A group was cancelled for a charge.
+    /// A group was cancelled to make room.
     Victim,
 }
 

@@ -11,7 +11,7 @@ use crate::state::events::Event;
 use crate::sync::Arc;
 use crate::thread::foreign::Foreign;
 
-/// The argument of a listener's call: see [`Group::on_event`](crate::Group::on_event).
+/// What a listener is told: see [`Group::on_event`](crate::Group::on_event).
 ///
 /// ```
 /// use memcg::{Event, Limits, Runtime};
@@ -38,13 +38,13 @@ impl EventInfo {
         self.event
     }
 
-    /// Number of times that the event has happened, as [`Events::get`](crate::figures::Events::get)
-    /// counts it.
+    /// Returns how often the event has happened in all, as
+    /// [`Events::get`](crate::figures::Events::get) counts it.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the number of events since the listener's last call: at least one.
+    /// Returns how often the event has happened since the listener was last called: at least once.
     pub fn times(&self) -> u64 {
         self.times
     }

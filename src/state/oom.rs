@@ -15,7 +15,8 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::foreign::Foreign;
 
-/// A group's answer to a charge below it that its max refuses, once reclaim has freed nothing.
+/// What a group does with a charge that does not fit below its max, once reclaim has not freed
+/// enough: see [`Group::set_oom_policy`](crate::Group::set_oom_policy).
 ///
 /// ```
 /// use memcg::{Limits, OomPolicy, Runtime};
@@ -44,46 +45,46 @@ use crate::thread::foreign::Foreign;
 )]
 #[non_exhaustive]
 pub enum OomPolicy {
-    /// The policy of the nearest group above; for the root: refuse.
+    /// Does as the nearest group above that has a policy of its own; if there is none, refuses.
     #[default]
     Inherit,
-    /// The charge is refused, or waits.
+    /// Refuses the charge, or lets it wait in line if its caller asked for that.
     Refuse,
-    /// The group below that is furthest above its share is cancelled, and the charge waits for its
-    /// memory; then the next one; where no candidate is left it is refused.
+    /// Cancels the group below that is furthest above its share, and has the charge wait for its
+    /// memory, for at most [`oom_time`](crate::RuntimeBuilder::oom_time); then the next one. If no
+    /// candidate is left, the charge is refused.
     ///
-    /// Groups below inherit it, so one that reaches its *own* max may be the victim itself:
-    /// [`Group::set_oom_policy`](crate::Group::set_oom_policy) says what to set where it shall not
-    /// be. A victim may charge again once its memory is back.
+    /// Groups below inherit the policy, so one that reaches its *own* max may be the victim itself:
+    /// [`Group::set_oom_policy`](crate::Group::set_oom_policy) says how to avoid that. A victim may
+    /// charge again once its memory is back.
     ///
-    /// No group is cancelled in vain: where free room, what reclaimers have promised and all that
-    /// the candidates hold together are less than what is wanted, the charge is refused at once.
-    /// What a charge asks for counts as its own group's in the choice, so a group that asks for
-    /// much may be the victim itself.
+    /// No group is cancelled in vain: if free room, what reclaimers have promised and all that the
+    /// candidates hold are together less than what is wanted, the charge is refused at once. In the
+    /// choice the requested bytes count as the charging group's own, so a group that asks for much
+    /// may be the victim itself.
     ///
-    /// The share is what low protects or the soft limit, whichever is more. Only groups with a
-    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one
-    /// that has more of its own. [Importance](crate::Limits::importance) comes before all that. For
-    /// memory only.
+    /// A group's share is what its low protects or its soft limit, whichever is more. Only groups
+    /// with a [cancel hook](crate::Group::on_cancel) can be chosen; of two of which one is below
+    /// the other, the one that has more of its own. [Importance](crate::Limits::importance) comes
+    /// before all of that. The policy is for memory only, not for further counters.
     Choose,
 }
 
 impl OomPolicy {
-    /// Chooses as [`Choose`](Self::Choose) does, in an order that the service gives itself: `order`
-    /// returns the index of the candidate that is cancelled next. `None` spares all of them, and
-    /// the charge is refused.
+    /// Cancels groups as [`Choose`](Self::Choose) does, in an order of your own: `order` returns
+    /// the index of the candidate that is cancelled next, or `None` to spare all of them and refuse
+    /// the charge.
     ///
-    /// The candidates are those that may go: none is more important than the group that asks, and
-    /// together they hold enough. The first is the one that this crate would choose. Each charge
-    /// that finds no other victim under way calls the order, on its own thread and with no lock of
-    /// this crate held; several threads may call it at once. Charges that the order makes itself
-    /// are refused at once where they do not fit. While it runs its own charge waits, and no other
-    /// one does.
+    /// The candidates are the groups that may be cancelled: none is more important than the group
+    /// that asks, and together they hold enough. The first is the one that this crate would choose.
+    /// Each charge that finds no other victim under way calls the order, on its own thread and with
+    /// no lock of this crate held; several threads may call it at once. Charges that the order
+    /// makes itself are refused at once if they do not fit. No other charge waits for it.
     ///
     /// The order may fail. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic)
-    /// of the group with the policy. After a panic, for an index beyond the candidates, and for a
-    /// candidate that is none any more, this crate's own order holds. An order of a group that is
-    /// offline is dropped with the next one that is set.
+    /// of the group with the policy. After a panic, and for an index that is out of range or names
+    /// a group that can no longer be chosen, this crate's own order is used. The order of a group
+    /// that went offline is dropped when the next order is set.
     ///
     /// ```
     /// use memcg::{Limits, OomPolicy, Runtime};
@@ -128,8 +129,8 @@ type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
 
 pub(crate) type Order = Foreign<Box<AnyOrder>>;
 
-/// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an
-/// example.
+/// The argument of [`Group::set_oom_policy`](crate::Group::set_oom_policy): an [`OomPolicy`], or an
+/// order of your own by [`OomPolicy::by`], which has an example.
 #[derive(Clone)]
 pub struct OomOrder {
     pub(crate) policy: OomPolicy,
@@ -147,8 +148,8 @@ impl From<OomPolicy> for OomOrder {
 
 debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_some());
 
-/// A group that may be cancelled, as an [order of choice](OomPolicy::by) sees it. The figures are
-/// those of one look.
+/// A group that may be cancelled, as an [order of your own](OomPolicy::by) sees it. All figures
+/// were read when the candidates were listed.
 ///
 /// ```
 /// use memcg::OomCandidate;
@@ -170,23 +171,24 @@ pub struct OomCandidate {
 }
 
 impl OomCandidate {
-    /// Returns the highest [importance](crate::Limits::importance) of the groups that go with it
-    /// and have a hook.
+    /// Returns the [importance](crate::Limits::importance): the highest of the groups that would be
+    /// cancelled with this one and have a hook.
     pub fn importance(&self) -> u8 {
         self.importance
     }
 
-    /// Returns the bytes by which it is above its share, less those of candidates below it.
+    /// Returns the bytes by which the group is above its share, without those of candidates below
+    /// it.
     pub fn overrun(&self) -> u64 {
         self.overrun
     }
 
-    /// Returns the bytes that the charge asks for, if it is a charge of this group: else 0.
+    /// Returns the bytes that the charge asks for if it is a charge of this group, otherwise 0.
     pub fn wants(&self) -> u64 {
         self.wants
     }
 
-    /// Returns the bytes that it uses, less those of candidates below it.
+    /// Returns the bytes that the group uses, without those of candidates below it.
     pub fn usage(&self) -> u64 {
         self.usage
     }
@@ -194,7 +196,7 @@ impl OomCandidate {
 
 debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overrun: candidate.overrun);
 
-/// Why a group is cancelled.
+/// Why a group is cancelled: what its hook is told.
 ///
 /// See [`Group::on_cancel`](crate::Group::on_cancel).
 ///
@@ -220,13 +222,15 @@ pub struct CancelInfo {
 }
 
 impl CancelInfo {
-    /// Bytes of the charge that does not fit, or that are above a max which was lowered.
+    /// Returns the bytes of the charge that does not fit, or the bytes above a max that was
+    /// lowered.
     pub fn wanted(&self) -> u64 {
         self.wanted
     }
 
-    /// Bytes by which the victim was above its share when it was chosen: this group, or the one
-    /// that stands for its whole subtree. 0 for a group that was chosen for what it asks.
+    /// Returns the bytes by which the victim was above its share when it was chosen; for a subtree
+    /// that goes as one, those of the whole subtree. 0 for a group that was chosen because of what
+    /// it asks for.
     pub fn overrun(&self) -> u64 {
         self.overrun
     }

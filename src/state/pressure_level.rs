@@ -1,7 +1,6 @@
 //! The pressure level of a group, as users read it.
 
-/// Degree to which a group is short of memory: see
-/// [`Group::pressure_level`](crate::Group::pressure_level).
+/// How short of memory a group is: see [`Group::pressure_level`](crate::Group::pressure_level).
 ///
 /// ```
 /// use memcg::PressureLevel;
@@ -19,9 +18,9 @@ pub enum PressureLevel {
     /// There is room, and chargers rarely stand still.
     #[default]
     Normal,
-    /// Usage is near max, or chargers stand still. A service sheds work that can wait.
+    /// Usage is near max, or chargers stand still. A service should shed work that can wait.
     Elevated,
-    /// Usage is at max, or chargers stand still for long. A service takes no new work.
+    /// Usage is at max, or chargers stand still for long. A service should take no new work.
     Critical,
 }
 

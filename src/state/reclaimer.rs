@@ -11,24 +11,25 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 
 /// Code that can give memory back: a cache, a pool, a buffer that spills.
 ///
-/// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held;
-/// by several threads at once if need be. It may use the whole crate; only its charges are refused
-/// at once where they do not fit ([`is_in_reclaim`](crate::ChargeError::is_in_reclaim)), and
-/// [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
+/// It is called by the thread whose charge does not fit, on that thread and with no lock of this
+/// crate held, and by several threads at once if need be. It may use the whole crate, but reclaim
+/// does not nest: charges that it makes are refused at once if they do not fit
+/// ([`is_in_reclaim`](crate::ChargeError::is_in_reclaim)), and so is
+/// [`Group::reclaim`](crate::Group::reclaim).
 ///
 /// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you
-/// lock, as here; then the reclaimer may lock. Where some thread does charge under the lock, the
-/// reclaimer takes it with `try_lock`. A reclaimer that finds it taken frees nothing: a charge may
-/// then be refused although the cache has memory to give. A thread that waits for its own lock so hangs;
-/// a build with debug assertions says so within a second: an
+/// lock, as below; then the reclaimer may lock. If some thread has to charge under the lock, the
+/// reclaimer must take it with `try_lock`; when that fails it frees nothing, and a charge may be
+/// refused although the cache has memory to give. A reclaimer that waits for a lock which its own
+/// thread holds hangs for ever. A build with debug assertions reports that within a second: an
 /// [`Event::ReclaimStuck`](crate::Event::ReclaimStuck) at the reclaimer's group, and a line of the
 /// crate `tracing` (feature `tracing`, target `memcg::reclaim`), or of standard error where no
 /// subscriber reads it.
 ///
 /// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in
 /// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. A
-/// panic of the drop of a reclaimer, with its [`Registration`](crate::Registration), is only
-/// caught.
+/// panic in the drop of a reclaimer, when its [`Registration`](crate::Registration) is dropped, is
+/// caught and not reported.
 ///
 /// ```
 /// use memcg::{Charge, Limits, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
@@ -62,32 +63,34 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Reclaim: Send + Sync {
-    /// Free about `want` bytes by giving charges up; returns how many those were.
+    /// Frees about `want` bytes by giving charges back, and returns how many those were.
     ///
-    /// More than was asked for costs hits later, less makes others give as well. What is returned
-    /// is believed as far as it shows: in what this thread uncharged meanwhile, or in the usage of
-    /// the group under pressure.
+    /// To free more than was asked for costs cache hits later; to free less has other reclaimers
+    /// asked as well. The figure that is returned counts only as far as it shows, in what this
+    /// thread has uncharged meanwhile or in the usage of the full group.
     ///
-    /// After a reclaimer that frees nothing others are asked before it, as long as its group does
-    /// not grow: for 1 ms, then 2, 4 … 64 ms if that goes on. What it said is true for a time: a
-    /// charge that would be refused asks it all the same, unless it has said so within the last
-    /// 4 ms, and within eight times as long as it took to find out.
+    /// After a reclaimer has freed nothing, others are asked before it as long as its group does
+    /// not grow: for 1 ms, then for 2, 4 … 64 ms if that goes on. A charge that would otherwise be
+    /// refused asks it all the same, unless it has freed nothing within the last 4 ms, and within
+    /// eight times as long as that call took.
     ///
-    /// Memory that takes time to free: see [`ReclaimContext::promise`].
+    /// For memory that takes time to free, see [`ReclaimContext::promise`]. Nothing interrupts a
+    /// reclaimer: the charge waits until it returns, even after
+    /// [`deadline`](ReclaimContext::deadline).
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;
 
     /// Begins to free about `want` bytes on a thread of its own, for a charge that never blocks
-    /// ([`OnFull::Start`](crate::OnFull::Start)). Called on the thread of that charge, before
-    /// the charge is refused. It must not block: it waits for no lock and no thread.
+    /// ([`OnFull::Start`](crate::OnFull::Start)). It is called on the thread of that charge, before
+    /// the charge is refused, and must not block: it may wait for no lock and no other thread.
     ///
-    /// A reclaimer that begins takes [`ReclaimContext::promise`] and hands it to that thread, which
-    /// frees and reports. Until then no thread asks it. Where promises cover what is missing no
-    /// other reclaimer is asked for this charge, and no group is cancelled. A promise counts for
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
+    /// A reclaimer that begins takes a [`ReclaimContext::promise`] and hands it to its thread,
+    /// which frees and reports. Until it has, no thread asks the reclaimer again. If promises cover
+    /// what is missing, no other reclaimer is asked for this charge, and no group is cancelled. A
+    /// promise counts for [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
     ///
-    /// Unless implemented it does nothing, and a thread of the runtime calls
-    /// [`reclaim`](Self::reclaim). It costs what the implementation costs, for at most 64 groups a
-    /// charge. A panic is caught, and reported as one of `reclaim`.
+    /// The default does nothing, and a thread of the runtime calls [`reclaim`](Self::reclaim)
+    /// instead. A charge calls it for at most 64 groups. A panic is caught, and reported as one of
+    /// `reclaim`.
     ///
     /// ```
     /// use memcg::{Bytes, Charge, ChargeError, ReclaimPromise, Limit, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
@@ -136,19 +139,21 @@ pub trait Reclaim: Send + Sync {
         let _ = (want, context);
     }
 
-    /// Bytes that it could free now. Groups give in proportion to it. Called before
-    /// [`reclaim`](Self::reclaim), and as that is; so it should be as cheap as reading a figure.
+    /// Returns the bytes that the reclaimer could free now. Groups are asked in proportion to it.
+    /// It is called before [`reclaim`](Self::reclaim) and in the same way, and should be as cheap
+    /// as reading a figure.
     ///
-    /// 0: it is not asked. [`u64::MAX`], unless implemented: all that the group holds.
+    /// With 0 the reclaimer is not asked. The default, [`u64::MAX`], stands for all that the group
+    /// holds.
     fn reclaimable(&self) -> u64 {
         u64::MAX
     }
 }
 
-/// Which reclaimers of one group are asked first: those of low priority, because what they give up
-/// is worth least.
+/// The order in which the reclaimers of one group are asked: those of low priority first, because
+/// what they give up is worth least.
 ///
-/// Between groups the limits decide.
+/// Between groups the limits and the [importance](crate::Limits::importance) decide.
 ///
 /// ```
 /// use memcg::ReclaimPriority;
@@ -160,14 +165,14 @@ pub trait Reclaim: Send + Sync {
 pub struct ReclaimPriority(u8);
 
 impl ReclaimPriority {
-    /// Asked first: what is cheap to make again.
+    /// Asked first: for what is cheap to make again.
     pub const LOW: ReclaimPriority = ReclaimPriority(64);
-    /// For most.
+    /// For most reclaimers.
     pub const NORMAL: ReclaimPriority = ReclaimPriority(128);
     /// Asked last.
     pub const HIGH: ReclaimPriority = ReclaimPriority(192);
 
-    /// Any other, from 0, asked before all, to 255.
+    /// Makes any other priority, from 0, which is asked before all others, to 255.
     pub const fn new(priority: u8) -> ReclaimPriority {
         ReclaimPriority(priority)
     }
@@ -272,8 +277,8 @@ pub enum ReclaimPass {
     Low,
 }
 
-/// The argument of a reclaimer's call, beside the bytes that are wanted. Its groups are read with
-/// [`group`](Self::group) and [`target`](Self::target).
+/// What a reclaimer is told beside the bytes that are wanted: why and for which
+/// [`target`](Self::target) it is asked, and until when.
 ///
 /// ```
 /// use memcg::{Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Runtime};
@@ -321,21 +326,21 @@ impl ReclaimContext<'_> {
         self.pass
     }
 
-    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked
-    /// after it.
+    /// Returns when the caller stops asking. A reclaimer at work is not interrupted then, but no
+    /// further one is asked.
     ///
-    /// It is an instant of the system's clock, as [`Instant::now`] tells it. (Only the crate's own
-    /// tests move the clock by hand; then it is an instant of theirs.)
+    /// Compare it with [`Instant::now`].
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once,
-    /// if anything, and [report](ReclaimPromise::report) the rest.
+    /// Promises what is wanted, to be freed afterwards on any thread. The reclaimer then returns
+    /// what it has freed at once, if anything, and [reports](ReclaimPromise::report) the rest
+    /// later.
     ///
-    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft
-    /// limit owes memory, for at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups
-    /// that are not are left alone.
+    /// Until the report the reclaimer is not asked again, and a charge that may wait does so, for
+    /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). If the group is above its
+    /// soft limit, groups that are not are spared for as long.
     ///
     /// ```
     /// # use memcg::{Charge, ReclaimPromise, Limits, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
@@ -369,7 +374,8 @@ impl ReclaimContext<'_> {
     }
 }
 
-/// A reclaimer's promise to report. Dropped, the reclaimer has freed nothing.
+/// A reclaimer's promise to free memory and to report it. If it is dropped without a report, the
+/// reclaimer has freed nothing.
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
@@ -407,12 +413,13 @@ pub struct ReclaimPromise {
 }
 
 impl ReclaimPromise {
-    /// Bytes that were wanted.
+    /// Returns the bytes that were wanted.
     pub fn want(&self) -> u64 {
         self.want
     }
 
-    /// This much has been freed since. Nothing: as if [`Reclaim::reclaim`] had.
+    /// Reports that so many bytes have been freed since. With 0 it is as if [`Reclaim::reclaim`]
+    /// had freed nothing. It does not block.
     pub fn report(mut self, freed: u64) {
         self.freed = freed;
     }

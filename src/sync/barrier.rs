@@ -15,7 +15,8 @@
 use super::stat_atomic::{AtomicBool, AtomicU64};
 use super::{Ordering, fence};
 
-/// Which barrier pair a tree of counters asks for.
+/// The barrier pair that a tree of counters asks for: how a charge and a drain on another thread
+/// see each other.
 ///
 /// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no
 /// drain ever interrupts a processor.
@@ -38,7 +39,7 @@ pub enum BarrierMode {
     Fence,
 }
 
-/// Which barrier pair a tree of counters runs on.
+/// The barrier pair that a tree of counters runs on.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -58,8 +59,8 @@ pub enum BarrierState {
     Membarrier,
     /// Charges and drains pay a fence.
     Fence,
-    /// `membarrier(2)` worked at the start and has failed since: limits hold, but credit that other
-    /// threads hold cannot be drained, only its owners return it.
+    /// `membarrier(2)` worked at the start and has failed since. Limits still hold, but credit of
+    /// other threads can no longer be drained: only the threads themselves give it back.
     Degraded,
 }
 

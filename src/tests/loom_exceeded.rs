@@ -126,8 +126,8 @@ fn loom_mark_vs_offline() {
     });
 }
 
-/// E55. Usage passes the mark of reclaim in the background, while the thread that has reclaimed
-/// finds usage below it. One of the two goes on.
+/// E55. Usage passes the threshold of reclaim in the background, while the thread that has
+/// reclaimed finds usage below it. One of the two goes on.
 #[test]
 fn loom_passed_vs_armed() {
     model_without_pair(|| {
@@ -146,7 +146,7 @@ fn loom_passed_vs_armed() {
     });
 }
 
-/// E55. Usage passes a mark while another thread sets it: one of the two has the group listed.
+/// E55. Usage passes a threshold while another thread sets it: one of the two has the group listed.
 #[test]
 fn loom_passed_vs_mark() {
     model_without_pair(|| {
@@ -163,7 +163,8 @@ fn loom_passed_vs_mark() {
     });
 }
 
-/// E55. Reclaim in the background ends while another thread takes the mark away: no bit is left.
+/// E55. Reclaim in the background ends while another thread takes the threshold away: no bit is
+/// left.
 #[test]
 fn loom_armed_vs_unset() {
     model_without_pair(|| {
@@ -184,14 +185,14 @@ fn loom_armed_vs_unset() {
     });
 }
 
-/// E55. Reclaim in the background ends while another thread takes the mark away and sets it again:
-/// the next walk above it still looks.
+/// E55. Reclaim in the background ends while another thread takes the threshold away and sets it
+/// again: the next walk above it still looks.
 #[test]
 fn loom_armed_vs_unset_and_set() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let mark = |limit| Limits::new().reclaim_above(limit);
-        let group = root.create("group", mark(Limit::Bytes(1))).unwrap();
+        let above = |limit| Limits::new().reclaim_above(limit);
+        let group = root.create("group", above(Limit::Bytes(1))).unwrap();
         assert!(thresholds::take_bit(group.first()), "a thread reclaims");
         let arm = |group: Group| assert!(!thresholds::arm(group.first()));
         race(group.clone(), arm, || {

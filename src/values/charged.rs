@@ -8,20 +8,20 @@ use super::weigh::Weigh;
 use crate::group::{Charge, ChargeError, Group};
 use crate::units::IntoBytes;
 
-/// A value and the charge that pays for its memory. The drop frees the value first and then gives
-/// the bytes back.
+/// A value together with the charge that pays for its memory. Its drop frees the value first, and
+/// then gives the bytes back.
 ///
-/// A struct with a value and a [`Charge`] must declare the charge below the value, or the bytes are
-/// free before the memory is. This type has that order, wherever it is: in a struct, a tuple, a
-/// channel, a cache.
+/// A struct that keeps a value and a [`Charge`] must declare the charge below the value, or the
+/// bytes are given back before the memory is free. This type keeps that order wherever it is: in a
+/// struct, a tuple, a channel, a cache.
 ///
-/// It dereferences to the value, so its functions have no `self`: `Charged::charge(&page)`. The
-/// charge does not follow a value that grows or shrinks: [`resize_to`](Self::resize_to) and
-/// [`reweigh`](Self::reweigh) change it.
+/// It dereferences to the value, so its own functions take no `self`: `Charged::charge(&page)`. The
+/// charge does not follow a value that grows or shrinks: call [`resize_to`](Self::resize_to) or
+/// [`reweigh`](Self::reweigh).
 ///
-/// Charge what the value is and holds, not what it shows: its own size, its blocks on the heap, its
-/// place in what keeps it (a slot of a table, an [`Arc`](std::sync::Arc)'s two counts).
-/// [`weighed`](Self::weighed) adds up the first two.
+/// Charge all memory that the value keeps from others, not only its contents: its own size, its
+/// blocks on the heap with their spare capacity, and its place in what keeps it (a slot of a table,
+/// an [`Arc`](std::sync::Arc)'s two counts). [`weighed`](Self::weighed) adds up the first two.
 ///
 /// ```
 /// use memcg::{Charged, Limits, Runtime};
@@ -45,7 +45,7 @@ pub struct Charged<T> {
 }
 
 impl<T> Charged<T> {
-    /// Makes one of a value and the charge that pays for it. It charges nothing.
+    /// Puts a value and the charge that pays for it together. It charges nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -67,9 +67,9 @@ impl<T> Charged<T> {
         }
     }
 
-    /// Charges `bytes` as [`Group::charge`] does, and then calls `make` for the value. It may
-    /// block: in async code charge with [`charge_async`](Group::charge_async), and use
-    /// [`new`](Self::new).
+    /// Charges `bytes` as [`Group::charge`] does, and then calls `make` for the value. If `make`
+    /// panics, the bytes are given back. It may block: in async code charge with
+    /// [`charge_async`](Group::charge_async), and use [`new`](Self::new).
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl<T> Charged<T> {
         Ok(Charged::new(make(), charge))
     }
 
-    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. By
-    /// itself it never blocks.
+    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. Apart
+    /// from what `make` does, it never blocks.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl<T> Charged<T> {
         &this.charge
     }
 
-    /// Makes another value of this one, with the same charge. If `make` panics, the bytes are given
-    /// back.
+    /// Turns the value into another one, which keeps the charge. If `make` panics, the bytes are
+    /// given back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -130,9 +130,9 @@ impl<T> Charged<T> {
         Charged::new(make(value), charge)
     }
 
-    /// Takes both apart. From here on the caller drops the value before the charge: two variables
-    /// are dropped in the reverse order of their `let`, so keep them in one tuple, or drop the
-    /// value by hand.
+    /// Takes the value and the charge apart. From here on it is up to the caller to drop the value
+    /// before the charge. Two variables are dropped in the reverse order of their `let`, so keep
+    /// the two in one tuple, or drop the value by hand.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -148,8 +148,8 @@ impl<T> Charged<T> {
         (this.value, this.charge)
     }
 
-    /// Charges exactly `bytes` from here on, as [`Charge::resize`] does. Call it before the value
-    /// grows, and after it has become smaller. To grow may block.
+    /// Changes the charge to exactly `bytes`, as [`Charge::resize`] does. Call it before the value
+    /// grows, and after it has become smaller. It may block if the charge has to grow.
     ///
     /// # Errors
     ///
@@ -181,14 +181,15 @@ impl<T: Weigh> Charged<T> {
     /// Charges `group` for a value that exists already: for its own size, `size_of::<T>()`, and for
     /// [the heap behind it](Weigh). It may block, as [`Group::charge`].
     ///
-    /// A hash table of the standard library that has been thinned out by removals weighs less than it
-    /// has, and that cannot be told from outside: [shrink](Weigh::shrink_heap) such a table before it
-    /// is charged. From here on the charge keeps the largest table that it has seen: see
+    /// A hash table of the standard library that removals have thinned out weighs less than it
+    /// occupies, which cannot be seen from outside: [shrink](Weigh::shrink_heap) such a table
+    /// before it is charged. Afterwards the charge keeps the largest table that it has seen: see
     /// [`reweigh`](Self::reweigh).
     ///
     /// # Errors
     ///
-    /// [`PushError`] has the value. `?` makes a [`ChargeError`] of it, which drops the value.
+    /// [`PushError`] gives the value back. `?` makes a [`ChargeError`] of it, which drops the
+    /// value.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -218,8 +219,8 @@ impl<T: Weigh> Charged<T> {
         }
     }
 
-    /// Charges `group` as [`weighed`](Self::weighed) does, by [`Group::try_charge`]. By itself it
-    /// never blocks.
+    /// Charges `group` for a value that exists already, as [`weighed`](Self::weighed) does, but
+    /// never blocks: it charges as [`Group::try_charge`].
     ///
     /// # Errors
     ///
@@ -251,13 +252,15 @@ impl<T: Weigh> Charged<T> {
         }
     }
 
-    /// Weighs the value anew, and charges what it is and holds now. More is charged whatever the
-    /// limits say, for it exists already: [`Group::forced`] counts what is above max.
+    /// Weighs the value anew, and changes the charge to what it weighs now. If that is more, it is
+    /// charged whatever the limits say, because the memory exists already, and [`Group::forced`]
+    /// counts what is above max. It never blocks, and costs a look at each item that may hold
+    /// something.
     ///
-    /// Hash tables of the standard library keep their size when entries are removed, and do not show
-    /// it. So the charge for all tables of the value together stays that of the largest that a
-    /// weighing has seen, until [`shrink_to_fit`](Self::shrink_to_fit). Weigh a table that grows
-    /// before its entries are removed, or the charge has not seen it.
+    /// Hash tables of the standard library keep their memory when entries are removed, and do not
+    /// show it. So for the tables of the value the charge stays at the most that a weighing has
+    /// found, until [`shrink_to_fit`](Self::shrink_to_fit). Weigh a table when it is large, before
+    /// entries are removed, or the charge never learns of it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -279,9 +282,9 @@ impl<T: Weigh> Charged<T> {
         this.charge.force_resize(bytes);
     }
 
-    /// Gives back what the value has allocated and does not need ([`Weigh::shrink_heap`]), and
-    /// charges what is left. This alone lowers the charge of a hash table that was thinned out: the
-    /// table's own `shrink_to_fit` tells the charge nothing.
+    /// Frees what the value has allocated and does not need ([`Weigh::shrink_heap`]), and changes
+    /// the charge to what is left. It is the only way to lower the charge for a hash table that was
+    /// thinned out: the charge does not notice the table's own `shrink_to_fit`.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -326,8 +329,8 @@ impl<T> DerefMut for Charged<T> {
     }
 }
 
-/// So a charged buffer is the owner of a `bytes::Bytes`, which stays charged until its last clone
-/// is gone.
+/// With this a charged buffer can own a `bytes::Bytes`, which then stays charged until its last
+/// clone is gone.
 impl<T: AsRef<U>, U: ?Sized> AsRef<U> for Charged<T> {
     fn as_ref(&self) -> &U {
         self.value.as_ref()

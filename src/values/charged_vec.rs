@@ -14,15 +14,16 @@ const ITEMS_MIN: usize = 4;
 
 /// A vector whose memory is charged to a group before it is allocated.
 ///
-/// While the vector grows, the old block and the new one may both live, so both are charged; then
-/// the old one's bytes go back. So a vector at more than half of its max does not grow. A call that
-/// is refused leaves the vector and its items as they were, and gives back what it was to add. It
-/// dereferences to a slice.
+/// While the vector grows, the old block and the new one may exist side by side, so both are
+/// charged, and then the bytes of the old one are given back. So a vector that takes more than half
+/// of its group's max cannot grow. A call that is refused leaves the vector and its items as they
+/// were, and returns what was to be added. The vector dereferences to a slice.
 ///
-/// The charge is the capacity, in items of `size_of::<T>()` bytes. Memory that items hold
-/// themselves is not part of it: such items are [`Charged`] ones. The vector doubles its capacity.
-/// If that finds no room, it grows by half, for which reclaimers are asked, and then by as much as
-/// there is. An allocation that the system refuses aborts, as with [`Vec`].
+/// The charge is that of the capacity: `size_of::<T>()` bytes for each item that fits. Memory that
+/// items hold on the heap is not part of it; use [`Charged`] items for that. The vector grows by
+/// doubling its capacity, if there is room without asking anyone. If not, it grows by half, for
+/// which reclaimers are asked, and otherwise by what there is room for. An allocation that the
+/// system refuses aborts, as with [`Vec`].
 ///
 /// ```
 /// use memcg::{ChargedVec, Limits, Runtime};
@@ -43,40 +44,41 @@ pub struct ChargedVec<T>(Charged<Vec<T>>);
 
 impl<T> ChargedVec<T> {
     /// Makes an empty vector, which takes no memory and charges nothing until its first item. It
-    /// keeps the group as a charge of no bytes does. Also for a group that is offline: then its
-    /// first item is refused.
+    /// never fails and never blocks: for a group that is offline the first item is refused. The
+    /// vector keeps the group's object.
     pub fn new(group: &Group) -> Self {
         ChargedVec(Charged::new(Vec::new(), group.force_charge(0)))
     }
 
-    /// Makes a vector with room for so many items, charged before it is allocated. It may block, as
-    /// [`Group::charge`].
+    /// Makes a vector with room for so many items, charged before they are allocated. It may block,
+    /// as [`Group::charge`].
     ///
     /// # Errors
     ///
-    /// [`ChargeError`]: there is no room for so many.
+    /// [`ChargeError`], if there is no room for so many.
     pub fn with_capacity(group: &Group, items: usize) -> Result<Self, ChargeError> {
         let mut vec = ChargedVec::new(group);
         vec.reserve(items)?;
         Ok(vec)
     }
 
-    /// Returns how many items it has room for: so many are charged, whether they are there or not.
+    /// Returns how many items the vector has room for, which are charged whether they are there or
+    /// not.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Returns the charge.
+    /// Returns the charge, which is for the capacity.
     pub const fn charge(&self) -> &Charge {
         Charged::charge(&self.0)
     }
 
-    /// Takes the vector and its charge as one value.
+    /// Turns it into a plain vector with its charge, which does not follow the vector from here on.
     pub fn into_charged(self) -> Charged<Vec<T>> {
         self.0
     }
 
-    /// Adds an item. It may block, as [`Group::charge`], only if the vector has to grow.
+    /// Adds an item. It blocks only if the vector has to grow, as [`Group::charge`] does.
     ///
     /// # Errors
     ///
@@ -96,7 +98,8 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds an item. It never blocks: the vector grows as by [`try_reserve`](Self::try_reserve).
+    /// Adds an item, and never blocks: if the vector has to grow, it does as by
+    /// [`try_reserve`](Self::try_reserve).
     ///
     /// # Errors
     ///
@@ -124,9 +127,9 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that
-    /// one; those before it are in the vector, and those behind it stay in an iterator that was
-    /// lent by [`by_ref`](Iterator::by_ref).
+    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error gives that
+    /// item back; those before it are in the vector, and those after it are still in the iterator
+    /// if that was lent with [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors
     ///
@@ -145,13 +148,13 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Makes room for `more` items, so that as many pushes do not fail. It may block, as
+    /// Makes room for `more` items, so that as many pushes cannot fail. It may block, as
     /// [`Group::charge`].
     ///
     /// # Errors
     ///
-    /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one
-    /// it asked for.
+    /// [`ChargeError`]; the vector is as it was. The block that the vector has stays charged, so
+    /// the request had to fit beside it.
     pub fn reserve(&mut self, more: usize) -> Result<(), ChargeError> {
         self.reserve_by(more, GrowBy::Charge)
     }
@@ -175,8 +178,8 @@ impl<T> ChargedVec<T> {
     }
 
     /// Makes room for `more` items, and does what `full` says if there is none, as
-    /// [`Group::charge_with`]. It may block, as that does: with [`OnFull::Reclaim`] in a pool
-    /// of threads it does not wait for memory.
+    /// [`Group::charge_with`]; whether it may block depends on that. On a worker of a thread pool,
+    /// use [`OnFull::Reclaim`], which does not wait for memory of others.
     ///
     /// # Errors
     ///
@@ -217,12 +220,12 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Makes room for `more` items, and waits for it as [`Group::charge_async`] does.
+    /// Makes room for `more` items, and waits for it as a task, as [`Group::charge_async`] does.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`]: it can never fit, beside what the vector holds, or the group is offline or cancelled. The vector
-    /// is as it was.
+    /// [`ChargeError`], if it can never fit beside what the vector holds, or if the group is
+    /// offline or cancelled. The vector is as it was.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -265,13 +268,13 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Removes the last item and returns it. The capacity stays, and so does the charge, which is
-    /// for the capacity: the call moves no figure and never blocks.
+    /// Removes the last item and returns it. The capacity stays, and so does the charge. It never
+    /// blocks.
     pub fn pop(&mut self) -> Option<T> {
         self.vec().pop()
     }
 
-    /// Drops all items behind the first `items`. The capacity and the charge stay, as with
+    /// Drops all items after the first `items`. The capacity and the charge stay, as with
     /// [`pop`](Self::pop).
     pub fn truncate(&mut self, items: usize) {
         self.vec().truncate(items);
@@ -283,16 +286,17 @@ impl<T> ChargedVec<T> {
         self.vec().clear();
     }
 
-    /// Gives the capacity back that no item takes, and its bytes of charge, as the drop of a
-    /// [`Charge`] gives them back. The vector may be copied to a smaller block. How
-    /// much stays is the allocator's to say.
+    /// Frees the capacity that no item uses, and gives its bytes back, as the drop of a
+    /// [`Charge`](crate::Charge) does. The items may be copied to a smaller block; the allocator
+    /// decides how much capacity stays. It never blocks.
     pub fn shrink_to_fit(&mut self) {
         // Mutation: a-vector-shrinks-uncharged
         self.edit(Vec::shrink_to_fit);
     }
 
-    /// Calls `edit` with the vector, for all that has no method here. Afterwards a larger capacity
-    /// is charged, whatever the limits say, and the bytes of a smaller one are given back.
+    /// Calls `edit` with the vector, for everything that has no method here. Afterwards, and also
+    /// if `edit` panics, the charge is brought to the new capacity: more is charged whatever the
+    /// limits say, and what is less is given back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -428,8 +432,8 @@ impl<T> DerefMut for ChargedVec<T> {
     }
 }
 
-/// So `bytes::Bytes::from_owner` makes a buffer of it that stays charged until its last clone is
-/// gone.
+/// With this, `bytes::Bytes::from_owner` makes a buffer of the vector that stays charged until its
+/// last clone is gone.
 impl<T> AsRef<[T]> for ChargedVec<T> {
     fn as_ref(&self) -> &[T] {
         self

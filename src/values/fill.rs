@@ -5,10 +5,10 @@ use bytes::buf::UninitSlice;
 
 use super::charged_vec::ChargedVec;
 
-/// Fills the capacity that is charged, and does not grow: a buffer that grows inside of a read
+/// Fills the capacity that is charged already, and does not grow the vector: growth inside a read
 /// could not be refused. Make room first, with [`reserve_async`](ChargedVec::reserve_async) or
-/// [`reserve`](ChargedVec::reserve). A read into a vector without room ends with 0 bytes,
-/// as at the end of the stream.
+/// [`reserve`](ChargedVec::reserve). A read into a vector without room returns 0 bytes, as at the
+/// end of the stream.
 // SAFETY: `chunk_mut` is the spare capacity, and the same until the vector changes; `remaining_mut`
 // is its length.
 #[allow(unsafe_code)]

@@ -6,17 +6,17 @@ use crate::group::{Charge, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::units::{Bytes, IntoBytes};
 
-/// Memory whose owner tells its size now and then: what a library, a pool of buffers or an embedded
-/// store says that it uses. Each [`report`](Self::report) replaces the one before, and the drop
-/// gives all back.
+/// A charge for memory whose size is only reported now and then: what a library, a pool of buffers
+/// or an embedded store says that it uses. Each [`report`](Self::report) replaces the one before,
+/// and the drop gives all bytes back.
 ///
 /// The memory exists when it is reported, so the bytes are charged by force, as
 /// [`Group::force_charge`] does: they may take the group above its max, and then other charges
-/// wait, have caches give back, or are refused. Memory that can be charged before it is allocated
-/// is charged so: [`Charged`](crate::Charged).
+/// wait, have caches give back, or are refused. If memory can be charged before it is allocated,
+/// use [`Charged`](crate::Charged) instead.
 ///
-/// Between two reports the group has what was reported last, which is as far from the truth as the
-/// memory has grown since.
+/// Between two reports the group is charged for what was reported last, so its usage is off by what
+/// the memory has grown or shrunk since.
 ///
 /// ```
 /// use memcg::{Gauge, Limits, Runtime};
@@ -51,8 +51,8 @@ struct State {
 }
 
 impl Gauge {
-    /// Makes a gauge of a group, with nothing reported. Also for a group that is offline. It never
-    /// blocks, and keeps the group.
+    /// Makes a gauge that charges a group, with nothing reported yet. It never blocks and never
+    /// fails, also if the group is offline. The gauge keeps the group's object.
     pub fn new(group: &Group) -> Gauge {
         Gauge {
             state: Lock::new(
@@ -65,14 +65,14 @@ impl Gauge {
         }
     }
 
-    /// From here on the memory has so many bytes: charges what is more than before, by force, or
-    /// gives back what is less. It never blocks but for a lock that is held over a few words, and
-    /// costs what [`Group::force_charge`] or the drop of a [`Charge`] costs.
+    /// Reports that the memory has so many bytes now. What is more than before is charged by force,
+    /// and what is less is given back. It takes a lock that is held for a few words only, never
+    /// blocks otherwise, and costs what [`Group::force_charge`] or the drop of a [`Charge`] costs.
     ///
-    /// Any thread may report. The report counts that takes the lock last, and is charged exactly
-    /// once all calls have returned: a thread that finds another one at work leaves its bytes to
-    /// that one, and returns before they are charged. Only where usage would pass 2^63 are fewer
-    /// charged.
+    /// Any thread may report. Of several reports at once, the one that takes the lock last counts,
+    /// and is what is charged when all calls have returned: a thread that finds another one at work
+    /// leaves its figure to that one, and may return before it is charged. Fewer bytes are charged
+    /// only if usage would pass 2^63.
     pub fn report(&self, bytes: impl IntoBytes) {
         let Bytes(bytes) = bytes.into_bytes();
         let charge = {
@@ -98,8 +98,9 @@ impl Gauge {
         }
     }
 
-    /// Returns the bytes that were reported last, by whichever thread. They may not be charged yet,
-    /// while another thread is inside [`report`](Self::report). It takes the gauge's lock.
+    /// Returns the bytes that were reported last, by whichever thread. They may not be charged yet
+    /// as long as another thread is inside [`report`](Self::report). It takes the gauge's lock for
+    /// a moment.
     pub fn bytes(&self) -> u64 {
         self.state.lock().reported
     }

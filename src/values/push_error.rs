@@ -10,8 +10,8 @@ use crate::units::Bytes;
 /// [`ChargedVec`](crate::ChargedVec), or a value of [`Charged::weighed`](crate::Charged::weighed).
 /// `?` makes a [`ChargeError`] of it, which drops the value.
 ///
-/// A vector that grows is charged for its new block beside the old one: the text says so, for the
-/// refusal alone names a size that no caller asked for.
+/// A vector that grows is charged for its new block beside the old one. The text says so, because
+/// the refusal by itself names a size that the caller never asked for.
 ///
 /// ```
 /// use memcg::{ChargedVec, Runtime};
@@ -41,7 +41,7 @@ impl<T> PushError<T> {
         }
     }
 
-    /// Returns why.
+    /// Returns why it was refused.
     pub const fn refused(&self) -> &ChargeError {
         &self.refused
     }

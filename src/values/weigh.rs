@@ -21,38 +21,39 @@ use std::rc::{self, Rc};
 use std::sync::{self, Arc};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The heap behind a value: [`Charged::weighed`](crate::Charged::weighed) charges it beside the
-/// value's own size, and so does the channel of `memcg-tokio`.
+/// Says how much heap is behind a value. [`Charged::weighed`](crate::Charged::weighed) charges that
+/// in addition to the value's own size, and so does the channel of `memcg-tokio`.
 ///
-/// A program that charges by hand adds both: `size_of_val(&value) + value.heap_bytes()`. The size of
-/// the value itself is no part of the weight, because it lies in something else: in a vector, in a
-/// table, in another value, which counts it.
+/// A program that charges by hand adds both: `size_of_val(&value) + value.heap_bytes()`. The size
+/// of the value itself is not part of its weight, because the value lies in something else that
+/// counts it: a vector, a table, another value.
 ///
 /// A block counts as it was allocated. A vector weighs its capacity, not its length, and what its
-/// items hold; a hash table weighs its buckets; a tree weighs its nodes, which it finds by a look at
-/// each key. Bytes that an allocator adds to a block are no part of any weight. To weigh items that
-/// hold something takes a look at each.
+/// items hold; a hash table weighs its buckets; a tree weighs its nodes, which are found by a look
+/// at each key. Bytes that an allocator adds to a block are not counted. Weighing a collection
+/// takes a look at each item, unless its items hold nothing.
 ///
-/// A reference, an [`Arc`] or an [`Rc`] weighs nothing, because others may have the same value. Its
-/// one owner counts it: two counts, the value, and what the value holds, `2 * size_of::<usize>() +
-/// size_of_val(&*shared) + shared.as_ref().heap_bytes()`. `#[weigh(owned)]` adds that.
+/// A reference, an [`Arc`] or an [`Rc`] weighs nothing, because others may share its value. The
+/// type that owns the value counts it: two counts, the value, and what the value holds, `2 *
+/// size_of::<usize>() + size_of_val(&*shared) + shared.as_ref().heap_bytes()`. `#[weigh(owned)]`
+/// adds that.
 ///
 /// # Hash tables that were thinned out
 ///
-/// A table of the standard library tells its size by [`capacity`](HashMap::capacity) alone, and
-/// removals make that smaller while the table stays, in the worst case down to the number of entries
-/// that are left. So a table weighs right while it grows, after `clear`
-/// and after `shrink_to_fit`, and too little once it has been thinned.
-/// [`Charged`](crate::Charged) makes up for it: it keeps the largest table that it has seen. A table
-/// that is thin already when it is first weighed cannot be known: shrink it first, with
-/// [`shrink_heap`](Self::shrink_heap). The crate `hashbrown` has a figure that is always right,
-/// `HashMap::allocation_size`, for an implementation of your own.
+/// A table of the standard library shows its size by [`capacity`](HashMap::capacity) alone, and
+/// removals lower that although the table stays as large as it was, in the worst case down to the
+/// number of entries that are left. So the weight of a table is right while it grows, after `clear`
+/// and after `shrink_to_fit`, and too low once entries have been removed.
+/// [`Charged`](crate::Charged) makes up for that by keeping the largest table that it has seen. A
+/// table that was thinned out before it is first weighed goes unnoticed: shrink it first, with
+/// [`shrink_heap`](Self::shrink_heap). For an implementation of your own,
+/// `HashMap::allocation_size` of the crate `hashbrown` is always right.
 ///
 /// # Implementations
 ///
-/// With the feature `derive`, `#[derive(Weigh)]` adds the weights of all fields. A field with
-/// `#[weigh(skip)]` counts as nothing, and its type need not be `Weigh`. By hand, all three methods
-/// go through the same fields:
+/// With the feature `derive`, `#[derive(Weigh)]` adds up the weights of all fields. A field with
+/// `#[weigh(skip)]` counts as nothing, and its type need not implement `Weigh`. An implementation
+/// by hand goes through the same fields in all three methods:
 ///
 /// ```
 /// use memcg::Weigh;
@@ -84,23 +85,22 @@ use std::time::{Duration, Instant, SystemTime};
     note = "in a type that derives `Weigh`, `#[weigh(skip)]` on the field counts it as nothing"
 )]
 pub trait Weigh {
-    /// No value of the type holds any heap, so that [`heap_bytes`](Self::heap_bytes) is 0 and need
-    /// not be called for each item.
+    /// True if no value of the type holds any heap: [`heap_bytes`](Self::heap_bytes) is always 0,
+    /// and collections do not call it for each item.
     const HOLDS_NOTHING: bool = false;
 
     /// Returns the bytes of the heap that the value holds, without its own size.
     fn heap_bytes(&self) -> usize;
 
-    /// Returns how many of [`heap_bytes`](Self::heap_bytes) are hash tables of the standard library,
-    /// which seem smaller than they are once they have been thinned out. Unless implemented: none.
+    /// Returns how many of [`heap_bytes`](Self::heap_bytes) are hash tables of the standard
+    /// library, which seem smaller than they are once they have been thinned out. The default is 0.
     fn table_bytes(&self) -> usize {
         0
     }
 
-    /// Gives back what the value has allocated and does not need, in its items as well: the
-    /// `shrink_to_fit` of each collection that has one. Afterwards each table weighs what it has.
-    /// Keys of maps, items of sets and what is shared stay as they are. Unless implemented it does
-    /// nothing.
+    /// Frees what the value and its items have allocated and do not need, by the `shrink_to_fit` of
+    /// each collection that has one. Afterwards the weight of each table is right. Keys of maps,
+    /// items of sets and what is shared stay as they are. The default does nothing.
     fn shrink_heap(&mut self) {}
 }
 

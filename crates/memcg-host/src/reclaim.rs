@@ -253,7 +253,7 @@ impl HostReclaimer {
 
 /// The result of one look at the host.
 struct Look {
-    /// The most that a level holds above its mark.
+    /// The most that a level holds above its threshold.
     above: u64,
     /// Anonymous memory of the control group.
     anon: u64,
@@ -276,8 +276,8 @@ pub struct HostLevel {
 }
 
 impl HostLevel {
-    fn above(&self, mark: Percent) -> u64 {
-        self.held.saturating_sub(mark.of(self.limit))
+    fn above(&self, threshold: Percent) -> u64 {
+        self.held.saturating_sub(threshold.of(self.limit))
     }
 
     /// The one that holds the larger part of its limit.
@@ -358,11 +358,11 @@ mod tests {
             limit,
             held,
         };
-        let mark = Percent::new(90).unwrap_or_default();
+        let threshold = Percent::new(90).unwrap_or_default();
         assert_eq!(
             (
-                level(1_000, 900).above(mark),
-                level(1_000, 1_100).above(mark)
+                level(1_000, 900).above(threshold),
+                level(1_000, 1_100).above(threshold)
             ),
             (0, 200)
         );

@@ -34,9 +34,9 @@ fn applied(group: &Group) -> &Applied {
 }
 
 impl GroupSpec {
-    /// Brings `group` and the groups below it to what this spec says. It may block: in async code
-    /// call it on a thread for blocking work. Sets all of it, or nothing if a part is refused.
-    /// Creates the groups that are missing, and returns what has changed.
+    /// Brings `group` and the groups below it to what this spec says: all of it, or nothing if a
+    /// part is refused. It creates groups that are missing, and returns what has changed. It may
+    /// block: in async code call it on a thread for blocking work.
     ///
     /// * A limit that the spec names is set, whoever has set it before.
     /// * A limit that it does not name is unset if an earlier spec has set it, and nobody else has
@@ -50,14 +50,14 @@ impl GroupSpec {
     /// The spec is checked before anything changes. Then limits that rise are stored, from the top
     /// down, and those that are lowered; missing groups are created; then the bytes above lowered
     /// limits are reclaimed as [`Group::set_limits`] does, from the bottom up. If a group still
-    /// holds more than its lowered max, that is an error (unless the options
-    /// [say otherwise](ApplyOptions::keep_excess)), and all earlier limits are back: but for one
+    /// holds more than its lowered max, that is an error (unless the options [say
+    /// otherwise](ApplyOptions::keep_excess)), and all earlier limits are set again, except one
     /// that somebody else has set meanwhile. Groups that the call created go offline again. What
     /// reclaim has freed, and a group that was cancelled as a victim, do not come back.
     ///
     /// It costs a look at each group of the spec, and for each limit that changes what
-    /// [`Group::set_limits`] costs: a spec that changes nothing sets nothing. It blocks where a
-    /// max or a high is lowered below usage, for at most
+    /// [`Group::set_limits`] costs; a spec that changes nothing sets nothing. It blocks if a max or
+    /// a high is lowered below usage, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) each, and for the victims of a policy
     /// that chooses. Charges go on meanwhile.
     ///

@@ -10,8 +10,8 @@ use crate::units::Bytes;
 /// For a limit that the group does not have.
 const NONE: &str = "none";
 
-/// What [`GroupSpec::apply`](crate::GroupSpec::apply) has done. It prints one line for each group
-/// that is not as it was, and nothing if all are.
+/// What [`GroupSpec::apply`](crate::GroupSpec::apply) has changed. It prints one line for each
+/// group that is not as it was, and nothing if all are.
 ///
 /// ```
 /// use memcg::{GroupSpec, Limits, Runtime};
@@ -64,7 +64,7 @@ pub struct GroupChange {
 }
 
 impl SpecChanges {
-    /// Returns whether all groups were as the spec says already.
+    /// Returns true if all groups were already as the spec says.
     pub fn is_empty(&self) -> bool {
         self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
