@@ -287,7 +287,7 @@ impl<T> ChargedVec<T> {
     }
 
     /// Frees the capacity that no item uses, and gives its bytes back, as the drop of a
-    /// [`Charge`](crate::Charge) does. The items may be copied to a smaller block; the allocator
+    /// [`Charge`] does. The items may be copied to a smaller block; the allocator
     /// decides how much capacity stays. It never blocks.
     pub fn shrink_to_fit(&mut self) {
         // Mutation: a-vector-shrinks-uncharged
