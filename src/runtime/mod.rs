@@ -297,7 +297,7 @@ impl Runtime {
     }
 
     /// Starts the flusher: a thread that flushes the statistics of all groups once in every
-    /// `period`. If one runs already it is replaced, and the call blocks until that has ended: in
+    /// `period`. If one runs already it is replaced, and the call may block until that has ended: in
     /// async code call it on a thread for blocking work.
     ///
     /// Published figures are then never older than `period`. The kernel's period is two seconds.

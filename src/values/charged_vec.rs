@@ -78,7 +78,7 @@ impl<T> ChargedVec<T> {
         self.0
     }
 
-    /// Adds an item. It blocks only if the vector has to grow, as [`Group::charge`] does.
+    /// Adds an item. It may block, as [`Group::charge`] does, but only if the vector has to grow.
     ///
     /// # Errors
     ///

@@ -166,7 +166,7 @@ fn a_function_that_may_block_says_so() {
 
 #[test]
 fn a_function_that_never_blocks_says_so() {
-    let silent = silent(NEVER_BLOCKS, &["never blocks", "Never blocks"]);
+    let silent = silent(NEVER_BLOCKS, &["never blocks", "Never block"]);
     assert!(silent.is_empty(), "{silent:#?}");
 }
 
