@@ -45,6 +45,7 @@ pub(super) fn reclaim_for<'a>(
         let level = refusal.level;
         events::count(level, Event::Max);
         // Another level may refuse by now than at first, with or without reclaimers below.
+        // Mutation: who-waits-for-nothing-asks-nobody
         if !may_ask(group, level, bytes) {
             efforts.may_come = 0;
             break;

@@ -57,6 +57,7 @@ impl LineTime {
     /// From when on it asks no reclaimer any more. A charge that waits for no time at all still
     /// asks them, as one that does not wait.
     pub(super) fn reclaim_end(self) -> Option<Instant> {
+        // Mutation: no-time-asks-nobody
         self.until.filter(|_| !self.is_zero())
     }
 }

@@ -257,6 +257,7 @@ impl<'a> Walk<'a, '_> {
             // Mutation: walk-refused-without-roll-back
             below.take_off(self.n, self.path);
             // A batch has passed nobody who waits.
+            // Mutation: a-refused-walk-has-barged
             if self.mode != ChargeMode::Batch {
                 below.undo_barge(self.n, self.path);
             }

@@ -120,6 +120,7 @@ fn leave(shard: &mut Shard, group: &Counter) {
             service::schedule(counter);
         }
     }
+    // Mutation: offline-ends-no-delay
     delays::went_offline(group);
     let _ = shares::leave(group);
     registrations::hand_to_parent(group);

@@ -126,6 +126,7 @@ impl Delays {
             };
             // The waker is taken out under the lock and woken without. So a future that is dropped
             // meanwhile finds nothing of its own in the table, and is woken in vain at most.
+            // Mutation: usage-that-falls-ends-no-delay
             if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
                 found
                     .ended

@@ -52,6 +52,7 @@ pub(crate) fn levels_that_delay(group: &Counter) -> impl Iterator<Item = &Counte
 
 /// A level above is still above high.
 pub(crate) fn is_delayed(group: &Counter) -> bool {
+    // Mutation: an-observed-level-delays
     !group.state().is_offline() && levels_that_delay(group).next().is_some()
 }
 
@@ -80,6 +81,7 @@ pub(crate) fn drain_excess(level: &Counter) {
 /// no group's excess, so it is counted out, which takes the tree's lock: not where a charge would
 /// not be delayed even with it, nor where the thread may not wait.
 pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
+    // Mutation: the-least-delay-of-a-path-holds
     let longest = |used: fn(&Counter) -> u64| {
         levels_that_delay(group)
             .map(|level| delay(used(level), thresholds::high(level), bytes))

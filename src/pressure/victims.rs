@@ -493,6 +493,7 @@ pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
 impl Oom {
     fn forget(&mut self, tree: &Tree, is_done: impl Fn(&Victim) -> bool) {
         let before = self.victims.len();
+        // Mutation: all-victims-are-forgotten
         self.victims.retain(|victim| !is_done(victim));
         tree.alerts.uncount_victims(before - self.victims.len());
     }
@@ -757,6 +758,7 @@ impl ChosenVictim<'_> {
         let path = SlowPath::enter();
         // A thread that waits holds what it has, and would give none of it back while it waits.
         expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
+        // Mutation: a-cancel-ends-no-delay
         delays::end(&self.unit, is_hit);
         drop(path);
         wakers.wake();

@@ -131,6 +131,7 @@ pub(crate) fn hand_to_parent(group: &Counter) {
         .get_mut(ring as usize)
         .map(std::mem::take)
         .unwrap_or_default();
+    // Mutation: one-reclaimer-is-handed-on
     for reclaimer in reclaimers.into_values() {
         add(tree, &mut lists, rings::number(parent), reclaimer);
     }

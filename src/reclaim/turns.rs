@@ -404,6 +404,7 @@ impl<M: RingMember> Rings<M> {
             .saturating_sub(ring.asked);
         let part = share(turn.weight, part).min(most.max(1));
         // A turn that goes on has had its part added to the balance when it began.
+        // Mutation: a-turn-that-goes-on-has-its-part-again
         let part = if std::mem::take(&mut links.kept) {
             0
         } else {
@@ -413,6 +414,7 @@ impl<M: RingMember> Rings<M> {
         // give: neither what it owes nor what it has given too much grows beyond that.
         let [least, most_signed] =
             [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        // Mutation: what-a-group-gave-too-much-is-forgotten
         links.balance = links
             .balance
             .saturating_add_unsigned(part)
@@ -444,6 +446,7 @@ impl<M: RingMember> Rings<M> {
     pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
         self.all[at as usize].asked -= asked;
         let links = self.links(at, asked_in(pass));
+        // Mutation: what-a-group-gave-is-not-in-its-balance
         links.balance = links.balance.saturating_sub_unsigned(freed);
         let left = links.balance;
         let mut at = if freed > 0 { at } else { NO_RING };

@@ -1,4 +1,5 @@
-//! The one clock: all instants that the crate compares are [`now`]'s, and all sleeps end by it.
+//! The one clock: all instants that the crate compares are [`now`]'s, but for a spin of a millisecond
+//! ([`Patience`](super::Patience)), and all sleeps end by it.
 //!
 //! It is the system's clock, read where it is called. With the feature `_simulated-time`, and with
 //! debug assertions, which a release build has none of, a test may stop it and move it by hand: what
@@ -122,6 +123,18 @@ pub(crate) mod by_hand {
         let waiting = waiting.as_ref()?.get(&thread)?;
         let number = waiting.number;
         waiting.until.map(|until| Wait { until, number })
+    }
+
+    /// The wait by the stopped clock that a thread of that name is in.
+    pub fn wait_of_named(name: &str) -> Option<Wait> {
+        let waiting = waiting();
+        let mut all = waiting.iter().flat_map(HashMap::values);
+        // A thread that has ended has left its entry, which waits for nothing.
+        all.find_map(|waiting| {
+            let number = waiting.number;
+            let until = waiting.until?;
+            (waiting.thread.name() == Some(name)).then_some(Wait { until, number })
+        })
     }
 
     /// Marks this thread as one that waits, and counts that.

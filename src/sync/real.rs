@@ -167,6 +167,10 @@ pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
 
 /// Bounded patience: spin, then yield, at most a millisecond. A thread that was preempted in
 /// transit gets the time to finish; one that never does must not hold up the others.
+///
+/// By the system's clock also where a test moves the crate's own: it is for the progress of another
+/// thread, which takes real time. A thread that spun until a stopped clock moves would be none that
+/// waits by it, so the clock would not be moved for it.
 pub(crate) struct Patience {
     backoff: crossbeam::utils::Backoff,
     until: Cell<Option<Instant>>,

@@ -84,7 +84,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         names: &["park", "this_thread", "sleep"],
-        folders: &["group", "pressure", "reclaim"],
+        folders: &["group", "pressure", "reclaim", "runtime"],
         why: "a thread sleeps where it holds no lock and is in no slow path",
     },
     Part {

@@ -345,7 +345,9 @@ impl World {
                     self.asked.take_off(bytes);
                 }
             }
-            What::Begin(group, size, _) | What::BeginTimed(group, size) => {
+            What::Begin(group, size, _)
+            | What::BeginTimed(group, size)
+            | What::BeginAbove(group, size) => {
                 if !self.tasks.is_full() {
                     let group = self.group(group);
                     let bytes = self.bytes(&group, size);
@@ -355,7 +357,11 @@ impl World {
                         What::BeginTimed(..) => future.timeout(Duration::from_millis(5)),
                         _ => future,
                     };
-                    self.poll((bytes, Box::pin(future)));
+                    match op.1 {
+                        What::BeginAbove(..) => self.poll_once((bytes, Box::pin(future))),
+                        // A task that waits for a delay holds bytes, and at rest those that wait hold none.
+                        _ => self.poll((bytes, Box::pin(future.undelayed()))),
+                    }
                 }
             }
             What::Poll(number) => {
@@ -375,6 +381,7 @@ impl World {
             | What::Unregister(_)
             | What::CacheDrop(_)
             | What::Reclaim(..)
+            | What::ShareReclaim(..)
             | What::Listen(..)
             | What::Unlisten(_)
             | What::Hook(..)
@@ -625,6 +632,17 @@ impl World {
             self.asked.take_off(most - (bytes - before));
         }
         self.vectors.put(vector);
+    }
+
+    /// One that may be delayed, and is dropped meanwhile.
+    fn poll_once(&self, (bytes, mut future): (u64, Pin<Box<ChargeFuture>>)) {
+        let context = &mut Context::from_waker(Waker::noop());
+        let polled = future.as_mut().poll(context);
+        drop(future);
+        match polled {
+            Poll::Ready(Ok(charge)) => self.charges.put((charge, false)),
+            _ => self.asked.take_off(bytes),
+        }
     }
 
     fn poll(&self, (bytes, mut future): (u64, Pin<Box<ChargeFuture>>)) {

@@ -267,6 +267,8 @@ pub enum What {
     Begin(u8, Size, Act),
     /// The same with a time of nothing.
     BeginTimed(u8, Size),
+    /// Begins a charge that is delayed where a level is above its high, and polls it.
+    BeginAbove(u8, Size),
     /// Begins a charge that blocks its thread for so many milliseconds at most, while the others go
     /// on.
     Wait(u8, Size, u16),
@@ -289,6 +291,9 @@ pub enum What {
     CacheDrop(u8),
     /// Reclaims.
     Reclaim(u8, Size),
+    /// Groups below that group give in proportion to what they have: of that row of sizes, asked for
+    /// so many bytes at a time.
+    ShareReclaim(u8, u8, u64),
     /// A listener begins; the number is an event.
     Listen(u8, u8, Act),
     /// A listener ends.
@@ -480,12 +485,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
-        // A charge in line that has its bytes and waits for its delay is another state of a wait.
-        delay: if swarm.tasks {
-            0
-        } else {
-            pick(rng, &[0, 0, 50, 2_000])
-        },
+        delay: pick(rng, &[0, 0, 50, 2_000]),
         adapters: false,
     }
 }
@@ -591,7 +591,20 @@ fn script(
                 What::Hook(group, ..) if rng.random() => Some(group),
                 _ => None,
             };
-            ops.push(Op(rng.random_range(0..setup.threads), what));
+            let more = story(rng, swarm, &what);
+            let is_delayed = match what {
+                What::BeginAbove(group, _) if rng.random() => Some(group),
+                _ => None,
+            };
+            if let Some(group) = is_delayed {
+                let thread = rng.random_range(0..setup.threads);
+                let delayed = delayed(rng, swarm, group, what);
+                ops.extend(delayed.into_iter().map(|what| Op(thread, what)));
+                continue;
+            }
+            let thread = rng.random_range(0..setup.threads);
+            ops.push(Op(thread, what));
+            ops.extend(more.into_iter().map(|what| Op(thread, what)));
             if let Some(group) = goes {
                 ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
                 ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
@@ -614,6 +627,127 @@ fn script(
         }
     }
     (setup, ops)
+}
+
+/// What is to follow an operation, so that things meet which hardly would by chance.
+fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
+    let pick_cache = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8;
+    match *what {
+        // Of a group with two caches both are asked for the nearest one above, once it has ended.
+        What::Cache(group, ..) if swarm.tree && rng.random_bool(0.15) => {
+            let mut story = vec![What::Cache(group, Nature::Honest, rng.random_range(0..3))];
+            for _ in 0..6 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(20_000)));
+            }
+            story.push(What::OfflineTree(group));
+            story.push(What::Reclaim(0, Size::Bytes(300_000)));
+            story
+        }
+        // A charge that waits for nothing has more than one cache asked: the first gives nothing.
+        What::Cache(group, ..) if rng.random_bool(0.15) => {
+            let other = rng.random_range(0..16);
+            let mut story = vec![What::Cache(other, Nature::Stubborn, rng.random_range(0..3))];
+            for _ in 0..6 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(3_000)));
+            }
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            for _ in 0..2 {
+                let verb = pick(rng, &[Verb::WaitNot, Verb::WaitNot, Verb::Reclaims]);
+                story.push(What::Charge(group, verb, Size::Bytes(500)));
+            }
+            story
+        }
+        // Or one that has what is missing.
+        What::Fill(..) if rng.random_bool(0.2) => {
+            let verb = pick(rng, &[Verb::WaitNot, Verb::WaitNot, Verb::Reclaims]);
+            let group = rng.random_range(0..16);
+            vec![What::Charge(group, verb, Size::More(pick(rng, &[1, 64])))]
+        }
+        // What a central stock had before its limits only count is given by no walk.
+        What::CentralGive(_) if swarm.observe && rng.random_bool(0.3) => {
+            let room = pick(rng, &[300, 1_000, 3_000]);
+            let mut story = vec![What::Set(0, Kind::Max, Size::Above(room))];
+            for _ in 0..4 {
+                let group = rng.random_range(0..16);
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(64)));
+                story.push(What::CentralGive(rng.random()));
+            }
+            story.push(What::Observe(0, true));
+            story.push(What::Charge(0, Verb::Try, Size::Bytes(4_096)));
+            for group in 0..6 {
+                story.push(What::CentralTake(group, Size::Bytes(16)));
+            }
+            story
+        }
+        // A charge passes one in line, and is refused above.
+        What::Begin(group, ..) if swarm.limits && rng.random_bool(0.25) => {
+            let small = || What::Charge(group, Verb::Try, Size::Bytes(300));
+            vec![
+                What::Charge(group, Verb::Try, Size::Bytes(600)),
+                What::Set(group, Kind::Max, Size::Above(400)),
+                What::Begin(group, Size::Bytes(500), Act::Nothing),
+                What::Set(0, Kind::Max, Size::Above(100)),
+                small(),
+                What::Unset(0, Kind::Max),
+                small(),
+            ]
+        }
+        // Two victims in two domains, of which one gives all that it has.
+        What::Hook(group, ..) if rng.random_bool(0.3) => {
+            let other = rng.random_range(0..16);
+            let mut story = vec![What::Charge(group, Verb::Try, Size::Bytes(300))];
+            story.push(What::Hook(other, 100, Act::Nothing));
+            for group in [group, other] {
+                story.push(What::Oom(group, true));
+                story.push(What::Charge(group, Verb::Try, Size::More(1)));
+                story.push(What::Set(group, Kind::MaxNow, Size::Above(0)));
+                story.push(What::Charge(group, Verb::Reclaims, Size::Bytes(1)));
+            }
+            story
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A charge that is delayed above a high, and what ends the delay: time, usage that falls, a group
+/// that goes offline, a victim that is chosen.
+fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) -> Vec<What> {
+    let ends = rng.random_range(0..10);
+    let mut story = Vec::new();
+    if ends < 3 && swarm.victims {
+        story.push(What::Hook(group, 300, Act::Nothing));
+        story.push(What::Oom(group, true));
+    }
+    let high = pick(rng, &[Size::Bytes(0), Size::Bytes(100), Size::Above(16)]);
+    story.push(What::Set(group, Kind::High, high));
+    if rng.random() {
+        let high = pick(rng, &[0, 16, 100_000]);
+        story.push(What::Set(0, Kind::High, Size::Above(high)));
+    }
+    let more = pick(rng, &[100, 1_024, 4_096]);
+    story.push(What::Charge(group, Verb::Try, Size::Bytes(more)));
+    story.push(begins);
+    match ends {
+        _ if swarm.observe && rng.random_bool(0.3) => {
+            story.push(What::Observe(0, true));
+            story.extend([What::Time(20), What::Time(20)]);
+        }
+        0..3 if swarm.victims => story.push(What::Set(group, Kind::Max, Size::Bytes(1))),
+        0..4 => story.push(What::OfflineTree(group)),
+        4..6 => story.push(What::Unset(group, Kind::High)),
+        6 => story.push(What::Set(group, Kind::High, Size::Above(0))),
+        7 => story.push(What::Poll(rng.random())),
+        // What comes back may be credit, which is above the high as well.
+        _ => {
+            for _ in 0..6 {
+                story.push(What::Drop(rng.random()));
+            }
+        }
+    }
+    for _ in 0..rng.random_range(0..6) {
+        story.push(What::Time(pick(rng, &[1, 10, 20, 20, 1_000])));
+    }
+    story
 }
 
 fn create(rng: &mut Xoshiro256PlusPlus, parent: u8) -> What {
@@ -714,7 +848,8 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             1 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
-        74..82 if swarm.tasks => match rng.random_range(0..11) {
+        74..82 if swarm.tasks => match rng.random_range(0..14) {
+            11..=13 => What::BeginAbove(a, size(rng)),
             8 | 9 => What::Wait(a, size(rng), pick(rng, &[1, 20, 300, 5_000])),
             10 => What::Time(pick(rng, &[1, 20, 20, 1_000])),
             0 | 1 => What::Begin(a, Size::Beyond(pick(rng, &[0, 0, 1, 8])), act(rng, swarm)),
@@ -729,6 +864,10 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             6 => What::Evict(a, pick(rng, &SIZES)),
             7 => What::Unregister(a),
             8 => What::CacheDrop(a),
+            9 if rng.random_bool(0.3) => {
+                let want = pick(rng, &[4 << 10, 20_000, 32 << 10]);
+                What::ShareReclaim(a, rng.random_range(0..4), want)
+            }
             _ => What::Reclaim(a, size_of_cache(rng)),
         },
         87..89 if swarm.listeners => match rng.random_range(0..3) {

@@ -145,6 +145,28 @@ impl Drop for Actor {
     }
 }
 
+/// Lets the crate's thread of that name look at the present instant, until it waits anew or there is
+/// nothing that it would have to do.
+///
+/// # Panics
+/// When it does neither.
+pub(crate) fn let_look(name: &str, is_done: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    let mut seen = None;
+    while !is_done() {
+        match (clock::wait_of_named(name), seen) {
+            (Some(wait), Some(number)) if wait.number > number => return,
+            (Some(wait), None) => {
+                seen = Some(wait.number);
+                // It is woken, and the clock does not move.
+                clock::advance(Duration::ZERO);
+            }
+            _ => std::thread::sleep(LOOK / 4),
+        }
+        assert!(Instant::now() < until, "{name} hangs, or is not there");
+    }
+}
+
 /// The names of the threads that the crate has started and that have not ended, where the system
 /// says.
 pub(crate) fn of_the_crate() -> Vec<String> {

@@ -2,17 +2,21 @@
 //! twin follows.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Wake;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use memcg::simulated_time as clock;
 
 use memcg::{
     Bytes, Charge, Event, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
     ReclaimPriority, Registration,
 };
 
-use super::Life;
 use super::figures::{Holds, ensure_eq};
+use super::{Life, OOM_TIME};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -32,8 +36,8 @@ enum Entry {
     Charged(Group, Charge),
     /// The waker of a task was called.
     Rang(Key),
-    /// The hook that holds that was called.
-    Cancelled(Key),
+    /// The hook that holds that was called, at that instant.
+    Cancelled(Key, Instant),
     /// Something was wrong with the call.
     Fault(String),
 }
@@ -46,8 +50,6 @@ pub(super) struct Shared {
     strange: AtomicBool,
     /// Foreign code does more than count.
     busy: AtomicBool,
-    /// How often caches were asked.
-    calls: AtomicU64,
     /// The group that was asked last in the present operation.
     last: Mutex<Option<GroupId>>,
 }
@@ -62,8 +64,10 @@ impl Shared {
         *lock(&self.last) = None;
     }
 
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::SeqCst)
+    /// The waker of that task was called, and the twin has not followed yet.
+    pub(super) fn has_rung(&self, key: Key) -> bool {
+        let is_it = |entry: &Entry| matches!(entry, Entry::Rang(of) if *of == key);
+        lock(&self.log).iter().any(is_it)
     }
 
     /// No callback charges or gives back by itself, so what happens is known to the byte.
@@ -270,7 +274,6 @@ struct Asked(Arc<Cache>);
 impl Reclaim for Asked {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         let cache = &self.0;
-        cache.shared.calls.fetch_add(1, Ordering::SeqCst);
         if !is_actor() {
             // No turn is given away: what a thread of the runtime does comes at any time.
             cache.shared.strange.store(true, Ordering::SeqCst);
@@ -341,7 +344,7 @@ pub(super) struct Listener {
 /// A cancel hook, and the memory that it lets go.
 pub(super) struct Hook {
     pub(super) key: Key,
-    group: usize,
+    pub(super) group: usize,
     #[expect(dead_code, reason = "it is held")]
     bag: Arc<Mutex<Option<Charge>>>,
     registration: Registration,
@@ -354,6 +357,7 @@ impl Life {
 
     /// The twin follows what callbacks have done. `after` is called after each of these.
     pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
+        self.let_delays_end();
         loop {
             let has_ended = self.poll_threads();
             // What an adapter has waited for it has by now.
@@ -376,13 +380,16 @@ impl Life {
                         self.keep(charge, group, 0, bytes);
                     }
                     Entry::Rang(key) => self.rang(key),
-                    Entry::Cancelled(key) => {
+                    Entry::Cancelled(key, at) => {
+                        self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
+                        self.cancel_delays(key);
                         called.push(key);
                     }
                     Entry::Fault(what) => panic!("{what}"),
                 }
+                self.forget_victims();
                 after(self);
             }
             self.all_hooks_called(&called);
@@ -443,6 +450,7 @@ impl Life {
                     }
                 }
             }
+            What::ShareReclaim(..) => self.share_reclaim(op),
             What::Listen(group, event, act) => self.listen(op, group, event, act),
             What::Unlisten(number) => {
                 if !self.listeners.is_empty() {
@@ -480,6 +488,7 @@ impl Life {
             return;
         }
         self.keeps = true;
+        self.had_caches = true;
         let key = self.twin.hold(group, 0, 0);
         let cache = Arc::new(Cache {
             key,
@@ -609,7 +618,7 @@ impl Life {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                 }
-                shared.note(Entry::Cancelled(key));
+                shared.note(Entry::Cancelled(key, clock::now()));
                 if !is_actor() {
                     return;
                 }
@@ -639,6 +648,59 @@ impl Life {
             "{} is cancelled, and exempt",
             self.twin.path(hook.group)
         );
+    }
+
+    /// A group was cancelled. It is waited for until it holds nothing, or its time is over.
+    fn note_victim(&mut self, key: Key, at: Instant) {
+        if let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) {
+            self.victims.push((hook.group, at + OOM_TIME));
+        }
+    }
+
+    /// What holds nothing has given all.
+    fn forget_victims(&mut self) {
+        let twin = &self.twin;
+        self.victims
+            .retain(|&(group, until)| clock::now() < until && twin.live(group, 0) > 0);
+    }
+
+    /// A victim that is waited for is told so at its checkpoints, whatever other victims do.
+    pub(super) fn check_victims(&mut self, op: &Op) {
+        self.forget_victims();
+        if !self.shared.is_quiet() || self.together {
+            return;
+        }
+        for &(group, _) in &self.victims {
+            let is_below =
+                |hook: &Hook| hook.group != group && self.twin.is_within(hook.group, group);
+            // What a protection or a soft limit grants it is not asked for.
+            let is_granted = |level: usize| {
+                let twin = &self.twin.groups[level];
+                twin.low > 0 || twin.min > 0
+            };
+            let of = &self.twin.groups[group];
+            if self.handles[group].is_empty()
+                || !of.online
+                || of.soft < u64::MAX
+                || self.twin.is_spared(group)
+                || self.twin.levels(group).any(is_granted)
+                || self.hooks.iter().any(is_below)
+            {
+                continue;
+            }
+            let is_cancelled = self.on(op, group, |group| {
+                group.run(|| {
+                    let checkpoint = pin!(Group::checkpoint_async());
+                    let polled = checkpoint.poll(&mut Context::from_waker(Waker::noop()));
+                    matches!(polled, Poll::Ready(Err(error)) if error.is_cancelled())
+                })
+            });
+            assert!(
+                is_cancelled,
+                "{} was cancelled, and goes on",
+                self.twin.path(group)
+            );
+        }
     }
 
     /// A group that is cancelled has all its hooks called.

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use memcg::simulated_time as clock;
 
 use memcg::errors::MergeError;
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Event, Group, OnFull};
 
+use super::tasks::Passed;
 use super::{CHARGES_MAX, Life};
 use crate::script::{Op, Size, Verb, What};
 use crate::twin::{Held, Key, No};
@@ -25,8 +26,8 @@ pub(super) struct Ask {
     pub(super) top: Option<usize>,
     /// It may be refused beside credit: credit was in the way as the call began.
     pub(super) beside_credit: bool,
-    /// How often caches had been asked, where the call asks them.
-    pub(super) calls: Option<u64>,
+    /// The call asks caches, where its verb does.
+    pub(super) asks: bool,
     began: Instant,
 }
 
@@ -105,7 +106,7 @@ impl Life {
             verb,
             top: None,
             beside_credit,
-            calls: Some(self.shared.calls()),
+            asks: true,
             began: clock::now(),
         }
     }
@@ -132,7 +133,7 @@ impl Life {
         );
         // At the beginning, and after each thing that callbacks did.
         let mut allowed = vec![self.twin.admits(group, counter, bytes, top)];
-        let in_line: Vec<usize> = self.tasks.iter().map(|task| task.group).collect();
+        let in_line: Vec<Passed> = self.tasks.iter().map(|task| task.passed).collect();
         let adapters_waited = self.adapters_wait();
         self.settle_accounts_with(|life| {
             let now = life.twin.admits(group, counter, bytes, top);
@@ -146,6 +147,7 @@ impl Life {
                     verb == Verb::Force || allowed.iter().any(Result::is_ok),
                     "made, the twin says {allowed:?}: {ask:?}"
                 );
+                self.pass_those_in_line(bytes);
                 return Some(made);
             }
             Err(error) => error,
@@ -194,11 +196,25 @@ impl Life {
             (bytes, self.ids[group], [None, Some("further")][counter]),
             "{error}"
         );
-        let mut in_line = in_line.into_iter();
-        let waits = in_line.any(|waits| self.twin.is_within(waits, level));
         if refusal.is_behind() {
-            let waits = waits || adapters_waited;
+            let is_here = |passed: &&Passed| self.twin.is_within(passed.group, level);
+            let here: Vec<&Passed> = in_line.iter().filter(is_here).collect();
+            let waits = !here.is_empty() || adapters_waited;
             assert!(waits, "{error}, and no charge is in line");
+            // Small charges pass one in line until they have taken as much as it asks for.
+            let may_refuse = |passed: &&Passed| {
+                passed
+                    .others
+                    .is_none_or(|others| others.saturating_add(bytes) > passed.bytes)
+            };
+            let has_room = allowed.iter().all(Result::is_ok);
+            assert!(
+                !has_room
+                    || adapters_waited
+                    || !self.shared.is_quiet()
+                    || here.iter().any(may_refuse),
+                "{error}, and none of those in line was passed so far: {here:?}"
+            );
             return None;
         }
         if ask.beside_credit {
@@ -226,10 +242,9 @@ impl Life {
                 "{error}, {live} are live: credit stood behind"
             );
         }
-        if matches!(verb, Verb::Plain) && counter == 0 {
-            self.nothing_left_for(level, ask);
-        }
-        if matches!(verb, Verb::WaitNot) && counter == 0 && ask.calls == Some(self.shared.calls()) {
+        // Who waits for no time, or drives futures, asks as a plain charge does.
+        let asks = ask.asks && matches!(verb, Verb::Plain | Verb::WaitNot | Verb::Reclaims);
+        if asks && counter == 0 {
             self.nothing_left_for(level, ask);
         }
         None
@@ -595,13 +610,39 @@ impl Life {
         let bytes = self.bytes(group, 0, size);
         self.keeps = true;
         let expected = self.twin.admits(group, 0, bytes, None);
+        let before = self.observed_events(group);
         let found = self.on(op, group, move |group| {
             CentralStock::of(group).charge_if_room(Bytes(bytes))
         });
         if let Some(charge) = found {
             assert_eq!(expected, Ok(()), "made of a central stock");
+            self.pass_those_in_line(bytes);
+            // It walks, also where a stock had credit before the limits only counted.
+            for (level, before) in before {
+                let is_above = self.twin.live(level, 0) + bytes > self.twin.groups[level].max[0];
+                let now = self.handles[level][0].events().local().get(Event::Observed);
+                assert!(
+                    !is_above || bytes == 0 || now > before,
+                    "{bytes} bytes above the max of {} are not counted",
+                    self.twin.path(level)
+                );
+            }
             self.keep(charge, group, 0, bytes);
         }
+    }
+
+    /// The levels of a group whose limits only count, with what they have counted.
+    fn observed_events(&self, group: usize) -> Vec<(usize, u64)> {
+        let observed = self.twin.levels(group).filter(|&level| {
+            self.twin.is_observed(level)
+                && self.twin.groups[level].max[0] < memcg::PageCounter::USAGE_MAX
+        });
+        observed
+            .filter_map(|level| {
+                let events = self.handles[level].first()?.events();
+                Some((level, events.local().get(Event::Observed)))
+            })
+            .collect()
     }
 
     /// A key's bytes, if it holds some.

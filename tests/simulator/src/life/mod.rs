@@ -7,6 +7,8 @@
 //! * here: the state, the operations on the tree and its limits, and the end;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
+//! * `delays`: tasks that have their bytes, and are delayed above a high;
+//! * `fairness`: groups that give in proportion;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
 //!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
@@ -17,6 +19,8 @@ mod adapters;
 mod callbacks;
 mod charges;
 mod cycles;
+mod delays;
+mod fairness;
 pub(crate) mod figures;
 mod placements;
 mod pools;
@@ -26,7 +30,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
 
@@ -88,6 +92,14 @@ pub(crate) struct Life {
     cancelled: bool,
     /// A central stock has credit, or had.
     central: bool,
+    /// Threads of the runtime may ask caches, or might once.
+    had_caches: bool,
+    /// Groups differ in importance, or did.
+    ranked: bool,
+    /// Groups that were cancelled, and until when they are waited for.
+    victims: Vec<(usize, Instant)>,
+    /// Some groups go as one with all below them, or did.
+    together: bool,
     #[cfg(feature = "adapters")]
     adapters: adapters::Adapters,
     /// The present step, for the message of a failure.
@@ -135,6 +147,10 @@ impl Life {
             keeps: false,
             cancelled: false,
             central: false,
+            had_caches: false,
+            ranked: false,
+            victims: Vec::new(),
+            together: false,
             #[cfg(feature = "adapters")]
             adapters,
             at: String::from("start"),
@@ -148,8 +164,11 @@ impl Life {
     pub(crate) fn live(mut self, ops: &[Op], tell: &mut dyn FnMut(usize, &Op, &str)) {
         for (number, op) in ops.iter().enumerate() {
             self.at = format!("operation {number}, {op:?}");
+            self.lose_count(op);
             self.step(op);
             self.settle_accounts();
+            self.check_delays();
+            self.check_victims(op);
             self.glance();
             if number % LOOK_EVERY == LOOK_EVERY - 1 {
                 self.look();
@@ -280,6 +299,7 @@ impl Life {
                 }
             }
             What::Importance(group, importance) => {
+                self.ranked = true;
                 if let Some(group) = self.group(group) {
                     self.on(op, group, move |group| {
                         let limits = Limits::new().importance(importance);
@@ -378,6 +398,7 @@ impl Life {
             }
             What::Begin(..)
             | What::BeginTimed(..)
+            | What::BeginAbove(..)
             | What::Wait(..)
             | What::Poll(..)
             | What::DropTask(..) => self.step_task(op),
@@ -387,6 +408,7 @@ impl Life {
             | What::Unregister(..)
             | What::CacheDrop(..)
             | What::Reclaim(..)
+            | What::ShareReclaim(..)
             | What::Listen(..)
             | What::Unlisten(..)
             | What::Hook(..)
@@ -599,6 +621,7 @@ impl Life {
             return;
         };
         let what = op.1.clone();
+        self.together |= matches!(what, What::OomGroup(..));
         if let What::OomExempt(..) = what {
             self.twin.groups[group].exempt = whether;
         }

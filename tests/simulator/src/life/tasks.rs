@@ -10,8 +10,9 @@ use memcg::{Bytes, Charge, ChargeError, OnFull};
 
 use super::Life;
 use super::callbacks::Bell;
+use super::delays::Delay;
 use super::figures::Holds;
-use crate::script::{Act, Op, Size, Verb, What};
+use crate::script::{Act, Kind, Op, Size, Verb, What};
 use crate::threads::Begun;
 use crate::twin::{Held, Key};
 
@@ -29,6 +30,15 @@ pub(super) enum End {
     Unknown,
 }
 
+/// A charge in line, and what others have taken before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) group: usize,
+    pub(super) bytes: u64,
+    /// At most so many bytes of others have passed it. None: nobody has counted them.
+    pub(super) others: Option<u64>,
+}
+
 /// A charge that waits.
 pub(super) struct Task {
     pub(super) key: Key,
@@ -38,6 +48,13 @@ pub(super) struct Task {
     pub(super) end: Option<End>,
     /// It gives up by itself, so its waker does not say that it has its bytes.
     is_timed: bool,
+    pub(super) passed: Passed,
+    /// Where it has its bytes and a level is above its high it is pending still.
+    may_be_delayed: bool,
+    /// It takes all of its bytes up the tree.
+    pub(super) walks: bool,
+    /// It has its bytes, and is delayed.
+    pub(super) delay: Option<Delay>,
     call: Call,
 }
 
@@ -73,14 +90,19 @@ impl Life {
         match op.1 {
             What::Begin(group, size, act) => self.begin(op, group, size, Some(act)),
             What::BeginTimed(group, size) => self.begin(op, group, size, None),
+            What::BeginAbove(group, size) => self.begin_above(op, group, size),
             What::Wait(group, size, milliseconds) => {
                 self.wait(op, group, size, Duration::from_millis(milliseconds.into()));
             }
             What::Poll(number) => {
-                if let Some(at) = self.pick_task(number) {
-                    let mut task = self.tasks.remove(at);
-                    let polled = self.poll(op, &mut task);
-                    self.take_up(at, task, polled);
+                let at = self.pick_task(number);
+                // One that is in line, and would be delayed, tells by its waker that it has its bytes.
+                let waits = |at: &usize| {
+                    let task = &self.tasks[*at];
+                    task.may_be_delayed && task.end.is_none()
+                };
+                if let Some(at) = at.filter(|at| !waits(at)) {
+                    self.poll_at(op, at);
                 }
             }
             What::DropTask(number) => {
@@ -95,6 +117,12 @@ impl Life {
             }
             _ => unreachable!("an operation on tasks"),
         }
+    }
+
+    pub(super) fn poll_at(&mut self, op: &Op, at: usize) {
+        let mut task = self.tasks.remove(at);
+        let polled = self.poll(op, &mut task);
+        self.take_up(at, task, polled);
     }
 
     fn pick_task(&self, number: u8) -> Option<usize> {
@@ -118,6 +146,39 @@ impl Life {
             }
             clock::advance(Duration::from_secs(1));
             self.settle_accounts();
+        }
+    }
+
+    /// A charge was made of so many bytes.
+    pub(super) fn pass_those_in_line(&mut self, bytes: u64) {
+        for task in &mut self.tasks {
+            let others = &mut task.passed.others;
+            *others = others.and_then(|others| others.checked_add(bytes));
+        }
+    }
+
+    /// Operations that charge by other ways, or have the line move, are not counted.
+    pub(super) fn lose_count(&mut self, op: &Op) {
+        let is_counted = matches!(
+            op.1,
+            What::Charge(..)
+                | What::Grow(..)
+                | What::Resize(..)
+                | What::RawCharge(..)
+                | What::RawUncharge(..)
+                | What::Drop(_)
+                | What::Shrink(..)
+                | What::Set(_, Kind::Max | Kind::High | Kind::Soft, _)
+                | What::Unset(_, Kind::Max | Kind::High | Kind::Soft)
+                | What::Begin(..)
+                | What::BeginAbove(..)
+                | What::Poll(_)
+                | What::Look
+        );
+        if !is_counted || self.ranked {
+            for task in &mut self.tasks {
+                task.passed.others = None;
+            }
         }
     }
 
@@ -150,8 +211,10 @@ impl Life {
 
     /// A thread begins to wait, if another one is left to go on.
     fn wait(&mut self, op: &Op, group: u8, size: Size, time: Duration) {
+        // No waker tells that a thread has its bytes, and sleeps for its delay.
+        let is_delayed = self.setup.delay > 0;
         let free = self.actors.iter().filter(|actor| !actor.is_busy()).count();
-        let room = self.tasks.len() < TASKS_MAX && free > 1;
+        let room = self.tasks.len() < TASKS_MAX && free > 1 && !is_delayed;
         let Some(group) = self.group(group).filter(|_| room) else {
             return;
         };
@@ -167,6 +230,14 @@ impl Life {
             bytes,
             end: None,
             is_timed: true,
+            passed: Passed {
+                group,
+                bytes,
+                others: Some(0),
+            },
+            may_be_delayed: false,
+            walks: true,
+            delay: None,
             call: Call::Thread {
                 actor: at.expect("one of them"),
                 begun,
@@ -197,7 +268,7 @@ impl Life {
             return;
         };
         let bytes = self.bytes(group, 0, size);
-        let mut future = self.handle(group).charge_async(Bytes(bytes));
+        let mut future = self.handle(group).charge_async(Bytes(bytes)).undelayed();
         if act.is_none() {
             future = future.timeout(Duration::ZERO);
         }
@@ -207,7 +278,6 @@ impl Life {
     }
 
     /// More tasks may begin.
-    #[cfg(feature = "adapters")]
     pub(super) fn has_room_for_tasks(&self) -> bool {
         self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty()
     }
@@ -225,18 +295,27 @@ impl Life {
         let key = self.twin.key();
         let is_timed = time.is_some();
         let bell = Bell::new(key, act, self.handle(group), &self.shared);
+        let may_be_delayed = matches!(op.1, What::BeginAbove(..)) && self.setup.delay > 0;
         let mut task = Task {
             key,
             group,
             bytes,
             end: None,
             is_timed,
+            passed: Passed {
+                group,
+                bytes,
+                others: Some(0),
+            },
+            may_be_delayed,
+            walks: may_be_delayed && self.walks(group),
+            delay: None,
             call: Call::Future(future, Waker::from(Arc::clone(&bell))),
         };
         self.keeps = true;
         let mut ask = self.ask(group, 0, Verb::WaitNot, bytes);
         // A thread of the runtime asks caches, and not this call.
-        ask.calls = None;
+        ask.asks = false;
         match self.poll(op, &mut task) {
             Poll::Ready(found) => {
                 if !is_timed && let Err(error) = &found {
@@ -247,13 +326,29 @@ impl Life {
                         "{error}, and it may wait"
                     );
                 }
+                let was_quiet = self.shared.is_quiet();
                 if let Some(charge) = self.agree(ask, found) {
                     self.keep(charge, group, 0, bytes);
+                    if task.walks && was_quiet {
+                        self.is_not_delayed(group, bytes);
+                    }
                 }
             }
             Poll::Pending => {
                 assert!(time != Some(Duration::ZERO), "it has no time to wait");
                 let before = self.twin.admits(group, 0, bytes, None);
+                let waits_alone = self.waiting().next().is_none() && !self.adapters_wait();
+                if task.may_be_delayed && before.is_ok() {
+                    if waits_alone && self.shared.is_quiet() {
+                        self.admit(&task);
+                        self.begin_delay(task);
+                        self.settle_accounts();
+                    } else {
+                        // In line behind others, or delayed: nobody can say.
+                        self.end_task(op, task);
+                    }
+                    return;
+                }
                 // A task in line may be served before the call returns.
                 self.tasks.push(task);
                 self.settle_accounts();
@@ -269,6 +364,20 @@ impl Life {
 
     /// What a poll has brought.
     fn take_up(&mut self, at: usize, mut task: Task, polled: Polled) {
+        if task.may_be_delayed && polled.is_pending() {
+            match task.end {
+                _ if task.delay.is_some() => self.take_up_delayed(at, task, true),
+                // It has its bytes, and waits on.
+                Some(End::Admitted) => {
+                    task.walks = true;
+                    self.begin_delay(task);
+                }
+                // In line, or delayed: nobody can say.
+                Some(_) => self.end_task(&Op(0, What::Look), task),
+                None => unreachable!("it is polled when it was woken"),
+            }
+            return;
+        }
         let Task {
             key,
             group,
@@ -288,6 +397,9 @@ impl Life {
                 self.refuse_thread(&task, &error)
             }
             (Poll::Ready(Ok(charge)), Some(End::Admitted | End::Unknown)) => {
+                if task.delay.is_some() {
+                    self.take_up_delayed(at, task, false);
+                }
                 self.twin.held.remove(&key);
                 self.keep(charge, group, 0, bytes);
             }
@@ -348,6 +460,9 @@ impl Life {
         let Some(at) = self.tasks.iter().position(|task| task.key == key) else {
             return;
         };
+        if self.tasks[at].delay.is_some() {
+            return self.rang_delayed(at);
+        }
         let Task {
             group,
             bytes,
@@ -366,7 +481,13 @@ impl Life {
         {
             End::Unknown
         } else if !self.twin.groups[group].online {
-            End::Offline
+            // Where the one before it is refused first, it may be served in the moment before its
+            // own turn to be refused comes.
+            if self.waiting().count() > 1 {
+                End::Unknown
+            } else {
+                End::Offline
+            }
         } else if self.twin.never_fits(group, bytes) {
             End::TooLarge
         } else {
