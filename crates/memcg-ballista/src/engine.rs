@@ -125,10 +125,12 @@ impl GroupEngine {
     }
 
     /// Sets what the pools of the tasks do. With a [`QueryQueue`](memcg_datafusion::QueryQueue) a
-    /// stage that fits alone is not failed: a task that is refused for room that others hold waits
-    /// in line, and each of its partitions whose first row has not left runs again. An executor has
-    /// one queue. Files of a shuffle can be read again; other parts of plans that are not
-    /// DataFusion's own are [declared](PoolConfig::repeatable), or their tasks do not run again.
+    /// stage that fits alone is not failed: a task that is refused for room that others hold, before
+    /// its first row is written, waits in line and runs again, with all its partitions. An executor has
+    /// one queue; where the tenants are not children of the root, give
+    /// [`queue.tenants_of`](memcg_datafusion::QueryQueue::tenants_of) with their parent. Files of a
+    /// shuffle can be read again; other parts of plans that are not DataFusion's own are
+    /// [declared](PoolConfig::repeatable), or their tasks do not run again.
     pub fn pool(mut self, config: PoolConfig) -> GroupEngine {
         self.pool = config
             .repeatable::<ShuffleReaderExec>()

@@ -7,14 +7,14 @@ use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use memcg_datafusion::{GroupPool, passes_on};
+use memcg_datafusion::{GroupPool, passes_on, plan_in_group};
 
 /// State that a task's plan and its stage share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// That of the task, once it runs.
     pool: OnceLock<Arc<GroupPool>>,
-    /// The plan that the task has executed, once it has.
+    /// The plan that the task executes in its group, once it does.
     executed: OnceLock<Arc<dyn ExecutionPlan>>,
 }
 
@@ -24,8 +24,9 @@ impl Shared {
         let _ = self.pool.set(Arc::clone(pool));
     }
 
+    /// What has run: in a queue, the run whose rows are written.
     pub(crate) fn executed(&self) -> Option<&Arc<dyn ExecutionPlan>> {
-        self.executed.get()
+        self.executed.get().map(plan_in_group)
     }
 }
 
@@ -62,21 +63,34 @@ impl DisplayAs for TaskExec {
 }
 
 impl ExecutionPlan for TaskExec {
-    passes_on!("TaskExec", |own, input| Arc::new(TaskExec {
-        input,
-        shared: Arc::clone(&own.shared)
-    }));
+    // The executor takes the metrics of what has run from below.
+    passes_on!(
+        "TaskExec",
+        |own, input| Arc::new(TaskExec {
+            input,
+            shared: Arc::clone(&own.shared)
+        }),
+        |own| own.shared.executed().unwrap_or(&own.input)
+    );
 
     fn execute(
         &self,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let _ = self.shared.executed.set(Arc::clone(&self.input));
-        let Some(pool) = self.shared.pool.get() else {
-            return internal_err!("TaskExec runs in the group of its task");
+        // All partitions of the task are of one plan: they share its state, so in a queue they run again
+        // together.
+        let executed = match self.shared.executed.get() {
+            Some(executed) => executed,
+            None => {
+                let Some(pool) = self.shared.pool.get() else {
+                    return internal_err!("TaskExec runs in the group of its task");
+                };
+                // Made before the cell is taken, since a copy calls foreign operators.
+                let made = pool.plan(Arc::clone(&self.input));
+                self.shared.executed.get_or_init(|| made)
+            }
         };
-        pool.plan(Arc::clone(&self.input))
-            .execute(partition, context)
+        executed.execute(partition, context)
     }
 }

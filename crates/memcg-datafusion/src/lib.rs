@@ -21,6 +21,8 @@ mod files;
 mod frames;
 #[cfg(feature = "session")]
 mod lines;
+#[cfg(feature = "session")]
+mod merges;
 #[cfg(all(test, feature = "session"))]
 mod names;
 #[cfg(feature = "session")]
@@ -63,6 +65,9 @@ pub use arrow::ArrowPool;
 pub use caches::GroupCaches;
 pub use config::PoolConfig;
 pub use ended::{EndReason, EndedError};
+#[cfg(feature = "session")]
+#[doc(hidden)]
+pub use plan::plan_in_group;
 pub use pool::GroupPool;
 #[cfg(feature = "session")]
 pub use queue::{QueryQueue, QueueCounts};

@@ -20,15 +20,17 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::prelude::SessionConfig;
 use futures::Stream;
 use futures::task::AtomicWaker;
 
 use crate::ended::Life;
 use crate::figures::{RunningPartition, RunningPlan};
 use crate::files::Files;
+use crate::merges::leave_room_beside_sorts;
 use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queued::{is_in_queue, put_partitions_in_queue, show_in_queue, with_input};
+use crate::queued::{is_in_queue, put_plan_in_queue, show_in_queue, with_input};
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
@@ -244,7 +246,9 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
 
 impl GroupPool {
     /// Returns `context` with this pool, for an engine that executes plans itself. Object stores,
-    /// caches and settings stay. Where the pool counts spill files, those of the context count.
+    /// caches and settings stay, but for what a sort reserves for its merge: as in a session of the
+    /// group, the sorts of a plan have an eighth of the max for it, where the value is DataFusion's
+    /// default. Where the pool counts spill files, those of the context count.
     ///
     /// # Errors
     ///
@@ -264,15 +268,20 @@ impl GroupPool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn context(self: &Arc<Self>, context: Arc<TaskContext>) -> Result<Arc<TaskContext>> {
-        context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))
+        let context = context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))?;
+        let mut config = context.session_config().clone();
+        leave_room_beside_sorts(&mut config, self.group().effective_max());
+        Ok(context_of(&context, config, context.runtime_env()))
     }
 
     /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there,
     /// and ends with the group.
     ///
-    /// If the pool is that of a session with a [`QueryQueue`](crate::QueryQueue), each partition of
-    /// the plan waits in line by itself, and runs again as a copy of the plan. A plan in which an
-    /// operator reads a dynamic filter of another one does not run again: it waits in its place.
+    /// If the pool is that of a session with a [`QueryQueue`](crate::QueryQueue), the plan waits in
+    /// line, and what runs is a copy of it, another one each time. The partitions that are executed wait
+    /// and run again together, until one of them has given a row. The plan that is returned shows the
+    /// copy whose rows have left, with its metrics. A plan in which an operator reads a dynamic filter
+    /// of another one does not run again: it waits in its place.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -295,10 +304,20 @@ impl GroupPool {
     /// ```
     pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let plan = match self.queued() {
-            Some(queued) => put_partitions_in_queue(plan, &queued.repeatable),
+            Some(queued) => put_plan_in_queue(plan, &queued.repeatable),
             None => plan,
         };
         put_in_group(plan, self, None)
+    }
+}
+
+/// What runs below the operators that [`GroupPool::plan`] adds: the plan that it was given, or the copy
+/// whose rows have left. The adapter of Ballista shows it.
+#[doc(hidden)]
+pub fn plan_in_group(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    match plan.children()[..] {
+        [input] if plan.is::<InGroupExec>() || is_in_queue(plan) => plan_in_group(input),
+        _ => plan,
     }
 }
 
@@ -310,10 +329,18 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
 }
 
 fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    context_of(context, context.session_config().clone(), env)
+}
+
+fn context_of(
+    context: &TaskContext,
+    config: SessionConfig,
+    env: Arc<RuntimeEnv>,
+) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
-        context.session_config().clone(),
+        config,
         context.scalar_functions().clone(),
         context.higher_order_functions().clone(),
         context.aggregate_functions().clone(),

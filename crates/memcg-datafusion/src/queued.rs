@@ -83,7 +83,7 @@ pub(crate) fn put_in_queue(
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
         let input = Arc::clone(sink.input());
         let means = means(&input);
-        return with_input(plan, Arc::new(QueuedExec::whole(input, means)));
+        return with_input(plan, Arc::new(QueuedExec::over(input, means)));
     }
     // A plan that writes without a sink of DataFusion's writes while it runs.
     let means = if matches!(query, LogicalPlan::Dml(_) | LogicalPlan::Copy(_)) {
@@ -91,7 +91,7 @@ pub(crate) fn put_in_queue(
     } else {
         means(&plan)
     };
-    Ok(Arc::new(QueuedExec::whole(plan, means)))
+    Ok(Arc::new(QueuedExec::over(plan, means)))
 }
 
 /// The plan of a query that is shown, not run, as [`put_in_queue`] makes it.
@@ -111,8 +111,10 @@ pub(crate) fn with_input(plan: Plan, input: Plan) -> Result<Plan> {
     plan.replace_children(vec![input], options)
 }
 
-/// Has each partition of a plan that another engine has made wait in line.
-pub(crate) fn put_partitions_in_queue(plan: Plan, repeatable: &Repeatable) -> Plan {
+/// Has a plan that another engine has made wait in line. All its partitions run again together: they
+/// share what their operators hold. The partitions of a scan hand out its files to whichever asks
+/// first, and the last one to read the table of an outer join gives the rows without a match.
+pub(crate) fn put_plan_in_queue(plan: Plan, repeatable: &Repeatable) -> Plan {
     let again = match repeatable.unknown_part(&*plan) {
         Some(part) => Err(Never(part)),
         None if has_filter_of_another(&plan) => Err(Never("a dynamic filter".to_string())),
@@ -120,7 +122,7 @@ pub(crate) fn put_partitions_in_queue(plan: Plan, repeatable: &Repeatable) -> Pl
             .map(|copy| Arc::new(Again::Physical(copy)))
             .map_err(|error| Never(error.strip_backtrace())),
     };
-    Arc::new(QueuedExec::by_partition(plan, again))
+    Arc::new(QueuedExec::over(plan, again))
 }
 
 /// True if the root of the plan waits in line. Below a sink, the sink's own end is the query's.
@@ -149,21 +151,19 @@ struct QueuedExec {
     /// The plan that is shown until one has run. One that may run again is a copy that never runs:
     /// a plan that has run keeps memory, such as the table of a join, for as long as it is there.
     input: Plan,
-    /// The plan of the first run; `None`: it is `input`, or has been taken.
+    /// The plan of the first run. `None`: it has been taken, or each run makes its own, or `input`
+    /// runs.
     first: Mutex<Option<Plan>>,
     /// The plan of the attempt whose rows have left.
     ran: Arc<OnceLock<Plan>>,
     again: std::result::Result<Arc<Again>, Never>,
-    /// All partitions wait and run again together; false: each for itself.
-    is_whole: bool,
     /// The run that has not begun all its partitions yet.
     run: Mutex<Option<Arc<Run>>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl QueuedExec {
-    /// Has all partitions of a plan run together.
-    fn whole(plan: Plan, again: std::result::Result<Arc<Again>, Never>) -> QueuedExec {
+    fn over(plan: Plan, again: std::result::Result<Arc<Again>, Never>) -> QueuedExec {
         let is_logical = again
             .as_ref()
             .is_ok_and(|again| matches!(**again, Again::Logical(_)));
@@ -173,20 +173,10 @@ impl QueuedExec {
             _ => (plan, None),
         };
         QueuedExec {
-            first: Mutex::new(first),
-            is_whole: true,
-            ..QueuedExec::by_partition(input, again)
-        }
-    }
-
-    /// Has each partition run by itself.
-    fn by_partition(input: Plan, again: std::result::Result<Arc<Again>, Never>) -> QueuedExec {
-        QueuedExec {
             input,
-            first: Mutex::default(),
+            first: Mutex::new(first),
             ran: Arc::default(),
             again,
-            is_whole: false,
             run: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -196,61 +186,49 @@ impl QueuedExec {
         self.ran.get().unwrap_or(&self.input)
     }
 
-    /// The plan of a new run's first attempt. `None`: the first plan has run, and the run begins with
-    /// a new one.
+    /// The plan of a new run's first attempt. `None`: the run begins with a new one.
     fn first_plan(&self) -> Option<Plan> {
-        let first = || {
-            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-            first.take()
-        };
-        if self.is_whole && self.again.is_ok() {
-            first()
-        } else {
-            Some(Arc::clone(&self.input))
+        if self.again.is_err() {
+            return Some(Arc::clone(&self.input));
         }
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.take()
     }
 
     /// The plan for a pool without a queue.
     fn plan_without_queue(&self) -> Result<&Plan> {
         if self.ran.get().is_none() {
-            let Some(plan) = self.first_plan() else {
-                return internal_err!("the plan runs in a queue");
+            let plan = match (self.first_plan(), self.again.as_deref()) {
+                (Some(plan), _) => plan,
+                (None, Ok(Again::Physical(plan))) => reset_plan_states(Arc::clone(plan))?,
+                (None, _) => return internal_err!("the plan runs in a queue"),
             };
             return Ok(self.ran.get_or_init(|| plan));
         }
         Ok(self.shown())
     }
 
-    /// The run of a partition, and the number of the partition in it.
-    fn run_of(
-        &self,
-        partition: usize,
-        queued: &Arc<Queued>,
-        pool: &GroupPool,
-    ) -> (Arc<Run>, usize) {
+    /// The run of a partition.
+    fn run_of(&self, partition: usize, queued: &Arc<Queued>, pool: &GroupPool) -> Result<Arc<Run>> {
         let partitions = self.input.output_partitioning().partition_count();
-        let new = || {
-            Arc::new(Run::new(
+        if partition >= partitions {
+            return internal_err!("partition {partition} of a plan that has {partitions}");
+        }
+        let begins = || {
+            let run = Arc::new(Run::new(
                 self.first_plan(),
-                (partitions, self.is_whole),
+                partitions,
                 self.again.as_ref().ok().cloned(),
                 InQueue::new(queued, pool),
                 Figures::new(&self.metrics, partition),
                 &self.ran,
-            ))
+            ));
+            run.joins(partition);
+            run
         };
-        if !self.is_whole {
-            let run = new();
-            run.joins(0);
-            return (run, 0);
-        }
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let joined = run.as_ref().filter(|run| run.joins(partition));
-        let joined = joined.map(Arc::clone).unwrap_or_else(|| {
-            let begins = new();
-            begins.joins(partition);
-            begins
-        });
+        let joined = joined.map(Arc::clone).unwrap_or_else(begins);
         let before = if joined.is_complete() {
             run.take()
         } else {
@@ -259,7 +237,7 @@ impl QueuedExec {
         // Without the lock: what a run has may be foreign.
         drop(run);
         drop(before);
-        (joined, partition)
+        Ok(joined)
     }
 }
 
@@ -294,10 +272,7 @@ impl ExecutionPlan for QueuedExec {
                 own
             } else {
                 let other = Err(Never("another input".to_string()));
-                Arc::new(QueuedExec {
-                    is_whole: own.is_whole,
-                    ..QueuedExec::by_partition(input, other)
-                })
+                Arc::new(QueuedExec::over(input, other))
             }
         },
         |own| own.shown()
@@ -312,14 +287,9 @@ impl ExecutionPlan for QueuedExec {
         let Some((pool, queued)) = pool.and_then(|pool| Some((pool, pool.queued()?))) else {
             return self.plan_without_queue()?.execute(partition, context);
         };
-        let (run, at) = self.run_of(partition, &queued, pool);
-        Ok(Box::pin(QueuedStream::new(
-            self.input.schema(),
-            run,
-            at,
-            partition,
-            context,
-        )))
+        let run = self.run_of(partition, &queued, pool)?;
+        let schema = self.input.schema();
+        Ok(Box::pin(QueuedStream::new(schema, run, partition, context)))
     }
 
     /// Returns the number of restarts, and the time in line. The operators below show the attempt

@@ -42,6 +42,10 @@ impl Readers {
         Readers((0..partitions).map(|_| Reader::default()).collect())
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     fn at(&self, partition: usize) -> MutexGuard<'_, At> {
         let at = self.0[partition].at.lock();
         at.unwrap_or_else(PoisonError::into_inner)

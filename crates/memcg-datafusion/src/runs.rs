@@ -94,10 +94,8 @@ impl Held {
     }
 }
 
-/// A run of all partitions of a plan, or of one by itself.
+/// A run of all partitions of a plan.
 pub(crate) struct Run {
-    /// Number of the plan's partitions.
-    partitions: usize,
     again: Option<Arc<Again>>,
     queue: InQueue,
     figures: Figures,
@@ -356,24 +354,22 @@ impl Run {
     /// A run that begins with the plan `first`, or with a new one.
     pub(crate) fn new(
         first: Option<Plan>,
-        (partitions, is_whole): (usize, bool),
+        partitions: usize,
         again: Option<Arc<Again>>,
         queue: InQueue,
         figures: Figures,
         ran: &Arc<OnceLock<Plan>>,
     ) -> Run {
-        let parts = if is_whole { partitions } else { 1 };
         Run {
-            partitions,
             again,
             queue,
             figures,
-            readers: Arc::new(Readers::new(parts)),
+            readers: Arc::new(Readers::new(partitions)),
             ran: Arc::downgrade(ran),
             state: Mutex::new(State {
                 stage: Stage::New(first),
                 number: 0,
-                parts: (0..parts).map(|_| Part::default()).collect(),
+                parts: (0..partitions).map(|_| Part::default()).collect(),
             }),
         }
     }
@@ -674,7 +670,7 @@ impl Run {
     /// A plan that was made again, with no more partitions than the first one: the files of a table
     /// may have changed meanwhile.
     fn of_partitions(&self, plan: Plan) -> Plan {
-        if plan.output_partitioning().partition_count() > self.partitions {
+        if plan.output_partitioning().partition_count() > self.readers.count() {
             Arc::new(CoalescePartitionsExec::new(plan))
         } else {
             plan
@@ -704,9 +700,8 @@ impl Run {
 pub(crate) struct QueuedStream {
     schema: SchemaRef,
     run: Arc<Run>,
-    /// Number of the partition in the run.
+    /// Number of the partition.
     at: usize,
-    partition: usize,
     context: Arc<TaskContext>,
 }
 
@@ -715,21 +710,19 @@ impl QueuedStream {
         schema: SchemaRef,
         run: Arc<Run>,
         at: usize,
-        partition: usize,
         context: Arc<TaskContext>,
     ) -> QueuedStream {
         QueuedStream {
             schema,
             run,
             at,
-            partition,
             context,
         }
     }
 
     fn execute(&self, plan: &Plan) -> Result<SendableRecordBatchStream> {
-        if self.partition < plan.output_partitioning().partition_count() {
-            plan.execute(self.partition, Arc::clone(&self.context))
+        if self.at < plan.output_partitioning().partition_count() {
+            plan.execute(self.at, Arc::clone(&self.context))
         } else {
             // One that was made again has fewer partitions.
             Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())))

@@ -13,7 +13,6 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::catalog::Session;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -25,6 +24,7 @@ use memcg::{Bytes, Group, InGroup};
 
 use crate::figures::WithFigures;
 use crate::frames::unmarked;
+use crate::merges::leave_room_beside_sorts;
 use crate::plan::{ShowInGroup, put_query_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Again, Logical, Plan, put_in_queue};
@@ -40,7 +40,7 @@ pub(crate) fn session_in(
 ) -> Result<SessionContext> {
     let mut state = session.state();
     let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
-    leave_room_beside_sorts(&mut state, pool.group().effective_max());
+    leave_room_beside_sorts(state.config_mut(), pool.group().effective_max());
     let keys = Keys::new(pool.runtime_keys().to_vec());
     let env = runtime_of(state.runtime_env(), &dynamic, &keys)?;
     let path: Arc<str> = pool.group().path().into();
@@ -117,25 +117,6 @@ pub(crate) fn session_with_figures(
         drop(exchange(&mut state, of, catalogs)?);
     }
     Ok(SessionContext::new_with_state(state))
-}
-
-/// Sorts of one plan hold at most such a part of the group's max for merging.
-const FOR_MERGES_PART: u64 = 8;
-/// They reserve at least so much each.
-const FOR_MERGE_MIN: u64 = 64 << 10;
-
-/// Scales what each sort reserves for its merge to a max for which DataFusion's default is too much:
-/// the sorts of four partitions hold 40 MiB before they read a row. A value that the service has
-/// set stays.
-fn leave_room_beside_sorts(state: &mut SessionState, max: u64) {
-    let options = state.config_mut().options_mut();
-    let partitions = options.execution.target_partitions.max(1) as u64;
-    let reserved = &mut options.execution.sort_spill_reservation_bytes;
-    let is_default = *reserved == ConfigOptions::new().execution.sort_spill_reservation_bytes;
-    let most = (max / FOR_MERGES_PART / partitions).max(FOR_MERGE_MIN);
-    if is_default && most < *reserved as u64 {
-        *reserved = usize::try_from(most).unwrap_or(*reserved);
-    }
 }
 
 /// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not

@@ -28,6 +28,7 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::Result;
+use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
@@ -146,6 +147,23 @@ pub(crate) fn session_of(tenant: &str) -> SessionContext {
     SessionContext::new_with_config(config)
 }
 
+/// A folder with a table of so many batches, in four Parquet files.
+pub(crate) async fn parquet(batches: usize) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let writes = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    for file in 0..4 {
+        let part = (file..batches).step_by(4).map(batch).collect();
+        let table = MemTable::try_new(batch(0).schema(), vec![part]).expect("a table");
+        let path = folder.path().join(format!("{file}.parquet"));
+        let options = DataFrameWriteOptions::new().with_single_file_output(true);
+        let rows = writes.read_table(Arc::new(table)).expect("a table");
+        rows.write_parquet(&path.display().to_string(), options, None)
+            .await
+            .expect("a file");
+    }
+    folder
+}
+
 /// A sort of what is sent.
 pub(crate) async fn fed_sort(
     session: &SessionContext,
@@ -188,11 +206,12 @@ impl Task {
             dir.clone(),
         )?);
         let config = session.copied_config();
+        let partitions = writer.input_partition_count();
         let stage = engine.create_query_stage_exec(
             job.into(),
             stage,
             number,
-            vec![0],
+            (0..partitions).collect(),
             writer,
             &dir,
             &config,

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
-use datafusion::prelude::SessionContext;
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::{Group, Limits, OomPolicy, Runtime};
-use memcg_ballista::GroupEngine;
+use memcg_ballista::{GroupEngine, TenantOptions, config_producer};
 use memcg_datafusion::{GroupPool, PoolConfig, QueryQueue};
 use tokio::sync::mpsc;
 
 use crate::data::{
-    MIB, Task, assert_empty, batch, fed_sort, limit, rows, runtime, session_of, until,
+    MIB, Task, assert_empty, batch, fed_sort, limit, parquet, rows, runtime, session_of, until,
 };
 
 type Batches = mpsc::Sender<datafusion::arrow::array::RecordBatch>;
@@ -221,6 +222,99 @@ async fn a_stage_that_fits_alone_is_not_failed() {
             (1, 0, 0, 0)
         );
     }
+    assert_empty(&runtime);
+}
+
+/// The partitions of a task share the files of its scan, and the table of its join. A task that is
+/// refused runs again as a whole: each row is written once. Its metrics are those of the run whose
+/// rows are written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_partitions_of_a_task_run_again_together() {
+    const JOIN: &str =
+        "SELECT f.id, f.text, r.text AS other FROM rows r JOIN files f ON r.id = f.id";
+    let runtime = runtime(64 * MIB);
+    let [heavy] = tenants(&runtime, [("heavy", limit(8 * MIB))]);
+    let queue = QueryQueue::new(3, Duration::from_secs(3_600));
+    let engine = GroupEngine::new(&runtime.root()).pool(PoolConfig::new().queue(&queue));
+    let session = session_of("heavy");
+    let files = parquet(40).await;
+    session.register_table("rows", rows(30)).unwrap();
+    let path = files.path().display().to_string();
+    session
+        .register_parquet("files", path, Default::default())
+        .await
+        .unwrap();
+    let (feed, plan) = fed_sort(&session).await;
+    for (key, value) in [
+        ("execution.target_partitions", "2"),
+        ("optimizer.prefer_hash_join", "true"),
+        ("optimizer.join_reordering", "false"),
+        (
+            "optimizer.hash_join_single_partition_threshold",
+            "1000000000",
+        ),
+        // A plan in which an operator reads the filter of another one does not run again.
+        ("optimizer.enable_dynamic_filter_pushdown", "false"),
+    ] {
+        let set = format!("SET datafusion.{key} = {value}");
+        session.sql(&set).await.unwrap();
+    }
+    let holds = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
+    let holds = tokio::spawn(async move { holds.run().await });
+    fill(&feed, &heavy, 6 * MIB).await;
+    let frame = session.sql(JOIN).await.unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    let shown = displayable(plan.as_ref()).indent(false).to_string();
+    assert!(
+        shown.contains("mode=CollectLeft") && shown.contains("file_groups={2 groups"),
+        "{shown}"
+    );
+    let late = Task::new(&engine, &session, plan, ("j2", 1, 1)).unwrap();
+    let late = tokio::spawn(async move { (late.run().await, late.stage.collect_plan_metrics()) });
+    until("it waits in line", || queue.counts().waiting == 1);
+    drop(feed);
+    holds.await.unwrap().unwrap();
+    let (written, metrics) = late.await.unwrap();
+    let written = written.unwrap();
+    let rows: u64 = written.iter().map(|partition| partition.num_rows).sum();
+    assert_eq!(rows, 30_000);
+    let joined = metrics.iter().filter_map(|metrics| metrics.output_rows());
+    assert!(
+        joined.clone().filter(|rows| *rows == 30_000).count() >= 2,
+        "{metrics:?}"
+    );
+    let counts = queue.counts();
+    assert_eq!((counts.restarts, counts.refused, counts.running), (1, 0, 0));
+    assert_empty(&runtime);
+}
+
+/// With the settings of a session as they are, a sort ends below a max that is less than what it
+/// reserves for its merge elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lone_sort_ends_with_default_settings() {
+    let runtime = runtime(64 * MIB);
+    let [heavy] = tenants(&runtime, [("heavy", limit(8 * MIB))]);
+    let engine = GroupEngine::new(&runtime.root());
+    let default = SessionConfig::new();
+    let execution = &default.options().execution;
+    assert!(execution.sort_spill_reservation_bytes as u64 > 8 * MIB);
+    let config = config_producer()()
+        .with_target_partitions(1)
+        .with_option_extension(TenantOptions::of("heavy"));
+    let session = SessionContext::new_with_config(config);
+    let (feed, plan) = fed_sort(&session).await;
+    let task = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
+    let run = tokio::spawn(async move { task.run().await });
+    for number in 0..200 {
+        if feed.send(batch(number)).await.is_err() {
+            break;
+        }
+    }
+    drop(feed);
+    let written = run.await.unwrap().unwrap();
+    let rows: u64 = written.iter().map(|partition| partition.num_rows).sum();
+    assert_eq!(rows, 200_000);
+    assert!(heavy.peak() <= 8 * MIB, "{}", heavy.peak());
     assert_empty(&runtime);
 }
 

@@ -10,7 +10,7 @@ use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::{Group, Limits};
-use memcg_datafusion::{InGroupSession, PoolConfig};
+use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, batch, limit, runtime};
 
@@ -109,6 +109,15 @@ async fn with_default_settings_a_query_ends_where_it_ends_with_greedy() {
     };
     assert_eq!(reserved(&base), 2 << 20);
     let own = SessionConfig::new().with_sort_spill_reservation_bytes(20 << 20);
-    assert_eq!(reserved(&session(own, 4, 1)), 20 << 20);
+    let own = session(own, 4, 1);
+    assert_eq!(reserved(&own), 20 << 20);
+    // The same where an engine executes plans itself.
+    let pool = Arc::new(GroupPool::new(&acme));
+    for (session, expected) in [(&base, 2 << 20), (&own, 20 << 20)] {
+        let context = pool.context(session.task_ctx()).unwrap();
+        let execution = &context.session_config().options().execution;
+        assert_eq!(execution.sort_spill_reservation_bytes, expected);
+    }
+    drop(pool);
     end(&runtime, acme);
 }
