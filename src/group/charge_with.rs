@@ -47,7 +47,7 @@ pub enum OnFull {
     Start,
     /// Never block, drain nothing and start nothing.
     Now,
-    /// Do as `Now`, and take room only below each high as well. A refusal is not counted and has no
+    /// Never block, as with `Now`, and take room only below each high as well. A refusal is not counted and has no
     /// figures.
     IfRoom,
 }
