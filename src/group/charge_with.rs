@@ -47,8 +47,8 @@ pub enum OnFull {
     Start,
     /// Never block, drain nothing and start nothing.
     Now,
-    /// Never block, as with `Now`, and take room only below each high as well. A refusal is not counted and has no
-    /// figures.
+    /// Never block, as with `Now`, and take room only below each high as well. A refusal is not
+    /// counted and has no figures.
     IfRoom,
 }
 
