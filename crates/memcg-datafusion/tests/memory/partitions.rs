@@ -11,18 +11,19 @@ use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session;
 use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::MemTable;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use memcg::{Bytes, Charge, Group, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue, QuerySession};
 
-use crate::data::{MIB, assert_empty, limit, runtime, session_of, text, until};
+use crate::data::{MIB, assert_empty, batch, limit, runtime, session_of, text, until};
 
 /// Max of the tenant, and the bytes of it that another group holds at first.
 const MAX: u64 = 8 * MIB;
@@ -273,6 +274,53 @@ async fn each_row_comes_once_however_partitions_are_read() {
             assert_eq!(restarts, u64::from(is_refused && sql == GROWN), "{reads:?}");
         }
     }
+}
+
+/// Partitions of a plan share what its operators hold: the last one to read the table of an outer join
+/// gives the rows without a match. So the plan of another engine runs again as a whole, too, and shows
+/// what has run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_plan_of_an_engine_runs_again_as_a_whole() {
+    const OUTER: &str = "SELECT f.id, r.grown FROM few f LEFT JOIN (SELECT id, grow(id) AS grown FROM rows) r \
+                         ON f.id = r.id";
+    let session = session_of(2, 30);
+    let grows = register_grow(&session);
+    let few = (20..40).map(batch).collect();
+    let few = MemTable::try_new(batch(0).schema(), vec![few]).unwrap();
+    session.register_table("few", Arc::new(few)).unwrap();
+    // A plan in which an operator reads the filter of another one does not run again.
+    let set = "SET datafusion.optimizer.enable_dynamic_filter_pushdown = false";
+    session.sql(set).await.unwrap();
+    let frame = session.sql(OUTER).await.unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    let shown = displayable(plan.as_ref()).indent(false).to_string();
+    assert!(
+        shown.contains("mode=CollectLeft, join_type=Left"),
+        "{shown}"
+    );
+    let mut tenant = tenant(session, LONG);
+    let query = tenant.query();
+    grows.lock().unwrap().reservation = Some(reservation_of(&query));
+    let plan = query.pool().plan(plan);
+    assert_eq!(plan.output_partitioning().partition_count(), 2);
+    assert!(plan.execute(2, query.task_ctx()).is_err());
+    let context = query.pool().context(tenant.session.task_ctx()).unwrap();
+    let execute = |partition| plan.execute(partition, Arc::clone(&context)).unwrap();
+    let streams = [0, 1].map(|partition| tokio::spawn(read(execute(partition))));
+    tenant.waits(&query);
+    drop(tenant.held.take());
+    let mut all = Vec::new();
+    for stream in streams {
+        all.extend(stream.await.unwrap().unwrap());
+    }
+    all.sort_unstable();
+    let expected: Vec<_> = (20_000..40_000).collect();
+    assert!(all == expected, "{} rows", all.len());
+    let join = find(&plan, "HashJoinExec").expect("it is shown");
+    assert_eq!(join.metrics().unwrap().output_rows(), Some(20_000));
+    *grows.lock().unwrap() = Grows::default();
+    drop((join, plan, context, query));
+    assert_eq!(tenant.end(), [1, 0, 0]);
 }
 
 /// A refusal after the first row of any stream is an error of all of them, and gives all back.
