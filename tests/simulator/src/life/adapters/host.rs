@@ -135,6 +135,8 @@ impl Life {
 
     fn set_by_host(&mut self, group: usize, max: u64) {
         self.twin.groups[group].max[0] = max;
+        // Percentages of it follow.
+        self.twin.follow(group);
         self.settle_accounts();
     }
 

@@ -207,9 +207,13 @@ impl Life {
                     GroupFile::Max if form == 2 => twin.max[0] = u64::MAX,
                     GroupFile::Max => twin.max[0] = bytes,
                     GroupFile::High => twin.high = bytes,
-                    GroupFile::Soft if online => twin.soft = bytes,
+                    GroupFile::Soft if online => (twin.soft, twin.percent) = (bytes, None),
                     GroupFile::Low if online => twin.low = bytes,
                     _ => {}
+                }
+                if file == GroupFile::Max {
+                    // Percentages of it follow.
+                    self.twin.follow(group);
                 }
             }
             (Err(FileError::Text { .. }), 6) | (Err(FileError::ReadOnly { .. }), 7) => {}
