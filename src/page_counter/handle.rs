@@ -7,7 +7,6 @@ use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, CounterRef, HeaderRef, Object};
 use crate::counter::protection::Protection;
-use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::uncharge::uncharge_missed;
 use crate::counter::{creation, retire, thresholds};
@@ -302,24 +301,12 @@ impl PageCounter {
     #[cold]
     #[inline(never)]
     fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
-        // What a refusal needs is a function of its own: where there is none, this one has no more
-        // of a frame than the call takes.
-        match self.counter().try_charge_once_slow(n, missed) {
-            Ok(_) => Ok(()),
-            Err(refusal) => self.ask_hook_slow(n, refusal),
-        }
-    }
-
-    /// Charges again while the hook makes room.
-    #[cold]
-    #[inline(never)]
-    fn ask_hook_slow<'a>(
-        &'a self,
-        n: u64,
-        mut refusal: LevelRefusal<'a>,
-    ) -> Result<(), CounterChargeError> {
         let counter = self.counter();
+        let mut charged = counter.try_charge_once_slow(n, missed);
         for _ in 0..HOOK_CALLS_MAX {
+            let Err(refusal) = &charged else {
+                return Ok(());
+            };
             // An allocator that charges inside a slow path calls no foreign code.
             let Some(hook) = counter
                 .tree()
@@ -335,13 +322,12 @@ impl PageCounter {
             if context::in_hook(|| hook(&refused)).unwrap_or(0) == 0 {
                 break;
             }
-            match counter.try_charge_once_slow(n, Consume::Miss) {
-                Ok(_) => return Ok(()),
-                Err(again) => refusal = again,
-            }
+            charged = counter.try_charge_once_slow(n, Consume::Miss);
         }
-        refusal.level.count_refusal();
-        Err(refusal.refused(counter, n))
+        charged.map(drop).map_err(|refusal| {
+            refusal.level.count_refusal();
+            refusal.refused(counter, n)
+        })
     }
 
     /// Charges `n` units here and at all ancestors, or nowhere, and never blocks: before a refusal
