@@ -208,7 +208,7 @@ impl CounterConfig {
     }
 
     /// Sets the barrier pair that charges and drains use:
-    /// [`BarrierMode::Auto`](crate::barrier::BarrierMode::Auto) by default.
+    /// [`BarrierMode::Auto`] by default.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
