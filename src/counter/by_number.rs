@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Values by a number that the library chose: see [`NumberHasher`]. For what nobody reads in order:
-/// each kind of value that a `BTreeMap` has costs a user of the crate seven thousand lines of LLVM's
-/// code to compile, and here a fifth of it.
+/// each kind of value that a `BTreeMap` has costs a user of the crate some seven thousand lines of
+/// LLVM's code to compile, and a hash table a small part of that.
 pub(crate) type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
 /// The hash of a number that no user chooses (Fibonacci hashing): a wait looks some thirty times

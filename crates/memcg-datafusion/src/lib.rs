@@ -3,6 +3,8 @@
 
 mod account;
 #[cfg(feature = "session")]
+mod again;
+#[cfg(feature = "session")]
 mod allocates;
 mod arrow;
 #[cfg(feature = "session")]

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
-use datafusion::execution::context::QueryPlanner;
-use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::analyze::AnalyzeExec;
@@ -19,46 +18,12 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
 };
 
+use crate::again::{Again, Plan};
 use crate::attempts::Queued;
 use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::repeats::Repeatable;
 use crate::runs::{Figures, InQueue, QueuedStream, Run};
-
-pub(crate) type Plan = Arc<dyn ExecutionPlan>;
-
-/// Means to make a plan again. A run leaves state in its plan, such as the bounds of a dynamic
-/// filter; a new plan has none.
-pub(crate) enum Again {
-    Logical(Box<Logical>),
-    /// Of a plan that another engine has made. This copy does not run.
-    Physical(Plan),
-}
-
-pub(crate) struct Logical {
-    pub(crate) planner: Arc<dyn QueryPlanner + Send + Sync>,
-    pub(crate) plan: LogicalPlan,
-    pub(crate) state: SessionState,
-}
-
-impl Again {
-    /// Plans the query again. Returns the plan below the sink, if the plan has a sink.
-    pub(crate) async fn plan(self: Arc<Self>) -> Result<Plan> {
-        match &*self {
-            Again::Logical(logical) => {
-                let plan = logical
-                    .planner
-                    .create_physical_plan(&logical.plan, &logical.state)
-                    .await?;
-                Ok(match plan.downcast_ref::<DataSinkExec>() {
-                    Some(sink) => Arc::clone(sink.input()),
-                    None => plan,
-                })
-            }
-            Again::Physical(plan) => reset_plan_states(Arc::clone(plan)),
-        }
-    }
-}
 
 /// Puts a [`QueuedExec`] at the root of the plan of `query`. In a plan with a sink it goes below the
 /// sink, which cannot take its rows twice; in one of EXPLAIN ANALYZE, below the operator that shows

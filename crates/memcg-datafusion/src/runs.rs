@@ -29,10 +29,10 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use memcg::{Charge, Group, OnFull};
 
+use crate::again::{Again, Plan};
 use crate::attempts::{Attempt, Queued, Waits};
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
-use crate::queued::{Again, Plan};
 use crate::readers::Readers;
 use crate::unreserved::Unreserved;
 

@@ -22,12 +22,13 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use memcg::{Bytes, Group, InGroup};
 
+use crate::again::{Again, Logical, Plan};
 use crate::figures::WithFigures;
 use crate::frames::unmarked;
 use crate::merges::leave_room_beside_sorts;
 use crate::plan::{ShowInGroup, put_query_in_group, with_pool};
 use crate::pool::GroupPool;
-use crate::queued::{Again, Logical, Plan, put_in_queue};
+use crate::queued::put_in_queue;
 use crate::rules::Rules;
 use crate::settings::{Keys, RUNTIME, runtime_of};
 use crate::tables::{MarkedCatalogs, marked_function};
