@@ -48,9 +48,9 @@ pub(crate) fn stretches(
     let all = &all;
     let work = &work;
     std::thread::scope(|scope| {
-        for thread in 0..threads {
-            scope.spawn(move || all.work(|| work(thread)));
-        }
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || all.work(|| work(thread))))
+            .collect();
         let done = catch_unwind(AssertUnwindSafe(|| {
             for _ in 0..points {
                 all.start.wait();
@@ -65,6 +65,12 @@ pub(crate) fn stretches(
         // The workers are waiting: let them go, whatever happened.
         all.over.store(true, Ordering::SeqCst);
         all.start.wait();
+        // A scope ends when the closures of its threads have returned. What the crate does when a
+        // thread ends comes after that, and gives back the thread's credit and its groups: only a
+        // join waits for it.
+        for worker in workers {
+            worker.join().expect("its panics are caught");
+        }
         if let Err(panic) = done {
             resume_unwind(panic);
         }

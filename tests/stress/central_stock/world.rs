@@ -10,6 +10,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use super::lock;
+use crate::support::waiters::until;
 
 /// The max of the parent of all, as long as no thread moves it.
 pub(crate) const MAX: u64 = 10_000;
@@ -191,7 +192,9 @@ impl World {
         runtime.settle();
         let root = runtime.root();
         root.memory().drain();
-        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
+        // A thread of the library that reclaimed keeps the group that it did so for, a moment longer.
+        until("no group is dying", || runtime.dying_count() == 0);
+        assert_eq!(runtime.group_count(), 1);
         assert_eq!(
             (root.usage(), root.forced(), root.memory().stocked_bound()),
             (0, 0, 0)

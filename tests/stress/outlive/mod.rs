@@ -28,6 +28,7 @@ use scene::Scene;
 use things::{Tally, Thing};
 
 use crate::support::turns::turn;
+use crate::support::waiters::until;
 use crate::support::watchdog::Watchdog;
 
 pub(crate) use crate::support::reclaimers::lock;
@@ -167,12 +168,9 @@ fn nothing_is_left_of_what_outlived_its_group_its_runtime_and_its_thread() {
     let objects = scene::objects();
     for seed in 1..=ops.div_ceil(OPS_PER_LIFE) {
         live(seed, &done, &tally);
-        scene::soon(|| scene::objects() == objects);
-        assert_eq!(
-            scene::objects(),
-            objects,
-            "life {seed}: objects that did not come back to their pools"
-        );
+        until("all objects are back in their pools", || {
+            scene::objects() == objects
+        });
     }
     println!("{} operations; {tally:?}", done.load(Ordering::Relaxed));
     assert!(

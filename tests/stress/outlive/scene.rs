@@ -4,8 +4,7 @@ use std::alloc::Layout;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcg::barrier::BarrierMode;
 use memcg::footprint::PoolAlign;
@@ -21,6 +20,7 @@ use rand::{RngExt, SeedableRng};
 use super::Heap;
 use super::lock;
 use super::things::{Tally, Thing, Token};
+use crate::support::waiters::until;
 
 /// A max that is met now and then.
 const TIGHT: u64 = 4_000;
@@ -278,12 +278,12 @@ impl Scene {
             .expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        soon(|| now.dying_count() == 0);
-        assert_eq!(
-            (now.group_count(), now.dying_count()),
-            (1, 0),
-            "a thread is left of the last runtime"
-        );
+        // A thread of the library that reclaims, wakes or tells keeps the group that it does so for,
+        // also while the program ends it.
+        until("no group of the last runtime is dying", || {
+            now.dying_count() == 0
+        });
+        assert_eq!(now.group_count(), 1);
         let verdict = now.verify();
         assert!(verdict.is_ok(), "{verdict}");
         for &id in &*lock(&ids) {
@@ -296,7 +296,7 @@ impl Scene {
         for (root, further) in roots.into_inner().expect("no thread panics with it") {
             assert!(root.is_offline() && root.children().is_empty());
             root.memory().drain();
-            soon(|| root.usage() == 0);
+            until("nothing is charged", || root.usage() == 0);
             let counter = root.counter(further).expect("its own");
             assert_eq!(
                 (
@@ -315,21 +315,10 @@ impl Scene {
                 "of kernel memory"
             );
         }
-        soon(|| token.others() == 0);
-        assert_eq!(
-            token.others(),
-            0,
-            "listeners, hooks, reclaimers and wakers that no thread can call any more"
+        until(
+            "no listener, hook, reclaimer or waker is left that no thread can call any more",
+            || token.others() == 0,
         );
-    }
-}
-
-/// Waits for what a thread of the library does a moment later: one that reclaims, wakes or tells keeps the
-/// group that it does so for, also while the program ends it.
-pub(crate) fn soon(is_done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_done() && begun.elapsed() < Duration::from_secs(10) {
-        thread::sleep(Duration::from_millis(1));
     }
 }
 

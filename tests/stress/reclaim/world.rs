@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 
 use super::{ON_PURPOSE, lock};
 use crate::forced::Forced;
+use crate::support::waiters::until;
 
 /// Groups that stay for the life of their tree, the root first, and places for those that do not.
 pub(crate) const STAYS: usize = 9;
@@ -486,7 +487,8 @@ impl World {
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
         root.memory().drain();
-        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
+        until("no group is dying", || runtime.dying_count() == 0);
+        assert_eq!(runtime.group_count(), 1);
         assert_eq!(
             (
                 root.usage(),
