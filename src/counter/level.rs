@@ -408,6 +408,7 @@ impl Counter {
     /// tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
+        // Mutation: a-max-that-moves-acts-where-limits-only-count
         let max = if self.is_observed() { u64::MAX } else { max };
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max, Ordering::SeqCst);

@@ -450,6 +450,7 @@ impl Following {
         let is_news = has_fallen || now.is_news(&was);
         let mut shown = self.shown();
         shown.state = now;
+        // Mutation: a-fall-is-forgotten-by-the-next-look
         shown.has_fallen |= has_fallen;
         is_news
     }
@@ -529,6 +530,7 @@ impl Seen {
             limits.high = high;
         }
         now.changes = before.changes;
+        // Mutation: a-limit-that-is-half-read-is-remembered
         if limits.unread.is_empty() {
             self.limits = limits;
         }

@@ -368,6 +368,7 @@ impl Life {
             | What::Merge(..)
             | What::Transfer(..)
             | What::Drop(..)
+            | What::DropAll(..)
             | What::RawCharge(..)
             | What::RawUncharge(..)
             | What::IntoRaw(..)
