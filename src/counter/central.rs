@@ -132,7 +132,6 @@ pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
 /// only counts what it would have refused, so each charge is to walk. The mark *tight* forbids
 /// nothing here: it stays where a limit never has room for the stocks of threads.
 fn is_forbidden(counter: &Counter) -> bool {
-    // Mutation: a-central-stock-opens-where-limits-only-count
     counter
         .path_to_root()
         .any(|level| level.limits.watched.is_for(WAITING | OBSERVED))

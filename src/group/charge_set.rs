@@ -332,7 +332,6 @@ impl Group {
         } else {
             None
         };
-        // Mutation: a-set-that-begins-elsewhere-keeps-its-hit
         if (unknown.is_some() || full.is_some())
             && let Some(undone) = missed.take()
             && let Some(header) = self.header_of(amounts[at].0)

@@ -425,6 +425,7 @@ impl World {
             | What::FromRaw(_)
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
+            | What::KmemShrinkTwo(..)
             | What::DropHandle(_)
             | What::Time(_)
             | What::End

@@ -326,6 +326,8 @@ pub enum What {
     KmemRelocate(u8, u8, u64),
     /// A part on a node is freed.
     KmemShrink(u8, u8, u64),
+    /// Parts on that node and on the next one are freed, of so many bytes each.
+    KmemShrinkTwo(u8, u8, u64),
     /// Accounted memory moves to another group.
     KmemTransfer(u8, u8),
     /// It is freed.
@@ -487,7 +489,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
-        delay: pick(rng, &[0, 0, 50, 2_000]),
+        delay: pick(rng, &[0, 50, 2_000]),
         adapters: false,
     }
 }
@@ -589,7 +591,7 @@ fn script(
             };
             let more = story(rng, swarm, &what);
             let is_delayed = match what {
-                What::BeginAbove(group, _) if rng.random() => Some(group),
+                What::BeginAbove(group, _) if rng.random_bool(0.8) => Some(group),
                 _ => None,
             };
             let moves = match what {
@@ -669,7 +671,7 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.push(What::CentralGive(rng.random()));
             }
             // Or is given while they do.
-            let at = if rng.random() { story.len() } else { 1 };
+            let at = rng.random_range(1..=story.len());
             story.insert(at, What::Observe(0, true));
             story.push(What::Charge(0, Verb::Try, Size::Bytes(4_096)));
             for group in 0..6 {
@@ -767,7 +769,15 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
     if by_credit {
         story.push(What::BeginAbove(group, Size::Bytes(900)));
         story.push(What::Charge(group, Verb::Try, Size::Bytes(7)));
+        if rng.random() {
+            // By then it is looked at seldom.
+            story.push(What::Time(1_000));
+        }
     } else {
+        // What ends one ends the other.
+        if rng.random() {
+            story.push(begins.clone());
+        }
         story.push(begins);
     }
     match ends {
@@ -946,6 +956,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
                 rng.random_range(0..5),
                 pick(rng, &SIZES),
             ),
+            4 if rng.random() => What::KmemShrinkTwo(a, rng.random_range(0..5), pick(rng, &SIZES)),
             4 => What::KmemShrink(a, rng.random_range(0..5), pick(rng, &SIZES)),
             5 => What::KmemTransfer(a, b),
             _ => What::KmemDrop(a),
