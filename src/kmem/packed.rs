@@ -224,7 +224,6 @@ impl Kmem {
             .iter()
             .any(|account| account.above.is_some_and(|above| above > 0));
         // The group went offline since.
-        // Mutation: an-offline-account-stays-above
         if is_above && has_statistics(&self.charge, from) {
             self.gather(from);
         }

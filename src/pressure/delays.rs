@@ -141,7 +141,6 @@ impl Delays {
                 // Mutation: credit-keeps-a-delay-up
                 found.by_credit.push(Handle::pin(&group));
                 // The drain may end the delay at once, and only a look notices.
-                // Mutation: a-delay-that-credit-kept-is-looked-at-late
                 rest = LOOK;
             }
             delay.look = delay.until.min(now + rest);

@@ -230,6 +230,7 @@ impl Drop for HookGuard {
         }
         let HookGuard(number, hook) = self;
         let path = SlowPath::enter();
+        // Mutation: a-hook-that-ends-stays-in-the-list
         let in_list = table(hook.group.tree()).lock().hooks.remove(number);
         drop(path);
         // The guard has the last of it, or a thread that calls it.

@@ -450,7 +450,6 @@ impl Following {
         let is_news = has_fallen || now.is_news(&was);
         let mut shown = self.shown();
         shown.state = now;
-        // Mutation: a-fall-is-forgotten-by-the-next-look
         shown.has_fallen |= has_fallen;
         is_news
     }
@@ -511,6 +510,7 @@ impl Seen {
         share: Percent,
         before: &FollowState,
     ) -> (FollowState, bool) {
+        // Mutation: a-limit-that-is-gone-raises-the-max
         if let Some(fault) = limits.no_longer_shown(&self.limits) {
             limits.unread.push(fault);
         }

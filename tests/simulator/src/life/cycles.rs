@@ -25,11 +25,11 @@ const LOOKS: [u32; 5] = [2, 4, 8, 16, 32];
 /// What a look at the heap may be off by.
 const LEFT_MAX: usize = 512;
 
-/// What may be left of delays: less than a byte for each.
-const DELAYS_LEFT_MAX: usize = 8 << 10;
+/// What may be left of delays between two looks: less than an entry for each.
+const DELAYS_LEFT_MAX: usize = 1 << 10;
 
 /// So many milliseconds later the crate's threads are at rest.
-const LOOKS_AT_REST: u32 = 100;
+const LOOKS_AT_REST: u32 = 20;
 
 struct Nothing;
 
@@ -68,21 +68,7 @@ impl Life {
         }
         panic!("bytes of the heap, after more and more that came and went: {sizes:?}");
     }
-}
 
-/// Bytes of the heap, once they are no more than `before`, or after a while: a thread of the crate
-/// may have to do with what has gone.
-fn in_use_at_rest(before: Option<usize>) -> usize {
-    for _ in 0..LOOKS_AT_REST {
-        if before.is_none_or(|before| denied::in_use() <= before) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    denied::in_use()
-}
-
-impl Life {
     /// A table that keeps an entry for each object that a group ever had grows no further once all
     /// have one: groups with callbacks leave no more behind than groups without.
     fn callbacks_leave_nothing(&self, runtime: &Runtime) {
@@ -101,29 +87,39 @@ impl Life {
             "bytes of the heap, after groups without callbacks and after groups with some: {without}, {with}"
         );
     }
-}
 
-impl Life {
     /// Many charges are delayed, and dropped, time and again. The crate's threads come and go
     /// meanwhile, so this is no look to the byte.
     fn delays_leave_nothing(&self, runtime: &Runtime) {
         if self.setup.delay == 0 {
             return;
         }
-        let after = |times: u64| {
+        let mut sizes: Vec<usize> = Vec::with_capacity(LOOKS.len());
+        let mut done = 0;
+        for times in LOOKS {
             let runtime = runtime.clone();
-            self.actors[0].run(move || (0..times).for_each(|_| delays(&runtime)));
-            denied::in_use()
-        };
-        let first = after(4);
-        let most = first + DELAYS_LEFT_MAX;
-        after(24);
-        let now = in_use_at_rest(Some(most));
-        assert!(
-            now <= most,
-            "bytes of the heap, after delays and after more: {first}, {now}"
-        );
+            self.actors[0].run(move || (done..times).for_each(|_| delays(&runtime)));
+            done = times;
+            let most = sizes.last().map(|before| before + DELAYS_LEFT_MAX);
+            sizes.push(in_use_at_rest(most));
+            if most.is_some_and(|most| sizes.last().is_some_and(|&now| now <= most)) {
+                return;
+            }
+        }
+        panic!("bytes of the heap, after more and more delays: {sizes:?}");
     }
+}
+
+/// Bytes of the heap, once they are no more than `before`, or after a while: a thread of the crate
+/// may have to do with what has gone.
+fn in_use_at_rest(before: Option<usize>) -> usize {
+    for _ in 0..LOOKS_AT_REST {
+        if before.is_none_or(|before| denied::in_use() <= before) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    denied::in_use()
 }
 
 fn delays(runtime: &Runtime) {

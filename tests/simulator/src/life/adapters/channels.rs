@@ -243,7 +243,9 @@ impl Life {
         let bytes = self.bytes(group, 0, Size::More(1)).max(overhead + 8);
         let waits_alone = self.waiting().next().is_none() && !self.adapters_wait();
         let sender = channel.senders.as_ref().map(|(sender, ..)| sender.clone());
-        let Some(sender) = sender.filter(|_| waits_alone && !channel.is_closed) else {
+        // A cache or a victim would make room.
+        let gives = self.had_caches || !self.hooks.is_empty();
+        let Some(sender) = sender.filter(|_| waits_alone && !gives && !channel.is_closed) else {
             return;
         };
         let admits = self.twin.admits(group, 0, bytes, None);
@@ -253,13 +255,22 @@ impl Life {
         let tokio = self.tokio();
         let burst = move || {
             let _inside = tokio.enter();
-            let sends =
-                (0..BURST).map(|_| Box::pin(sender.send(message(0, (bytes - overhead) as usize))));
-            let mut sends: Vec<_> = sends.collect();
+            let send = || {
+                Some(Box::pin(
+                    sender.send(message(0, (bytes - overhead) as usize)),
+                ))
+            };
+            let mut sends: Vec<_> = (0..BURST).map(|_| send()).collect();
             let mut context = Context::from_waker(Waker::noop());
-            for send in &mut sends {
-                // A cache may have made room for it.
-                drop(send.as_mut().poll(&mut context));
+            // The first polls do no more than let others run.
+            for _ in 0..6 {
+                for place in &mut sends {
+                    let sent = place.as_mut().map(|send| send.as_mut().poll(&mut context));
+                    if let Some(Poll::Ready(sent)) = sent {
+                        assert!(sent.is_err(), "it has no room");
+                        *place = None;
+                    }
+                }
             }
             drop(sends);
         };
