@@ -165,7 +165,6 @@ pub(crate) fn move_max(group: &Counter, bytes: u64) -> u64 {
     let mut stocks = group.tree().lock(&path);
     note_percent(group, LimitKind::Max, Limit::Bytes(bytes));
     let excess = apply(&mut stocks, group, LimitKind::Max, bytes, MaxMove::ByItself);
-    // Mutation: percentages-do-not-follow-the-host
     if stocks.percents {
         follow(&mut stocks, group, MaxMove::ByItself);
     }
