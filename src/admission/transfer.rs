@@ -73,6 +73,7 @@ pub(crate) fn move_charge<'a>(
     bytes: u64,
 ) -> Result<(), ChargeFailure<'a>> {
     // New bytes do not go where a group is about to end.
+    // Mutation: a-charge-moves-to-where-a-group-has-ended
     if to.state().is_offline() {
         return Err(ChargeFailure::Offline);
     }

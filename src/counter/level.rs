@@ -407,7 +407,9 @@ impl Counter {
     /// Stores a max, whatever usage is. An observed level admits every charge. The caller holds the
     /// tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
+        // Mutation: a-max-that-moves-is-lost-where-limits-only-count
         self.usage.observed_max.store(max, Ordering::Relaxed);
+        // Mutation: a-max-that-moves-acts-where-limits-only-count
         let max = if self.is_observed() { u64::MAX } else { max };
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max, Ordering::SeqCst);

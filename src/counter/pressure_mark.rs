@@ -81,6 +81,7 @@ fn by_usage(counter: &Object, bits: u64, usage: u64) -> u64 {
     // exchanges on usage in `level`, and on max in `store_max`.
     let now = part(bits, BY_USAGE);
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
+    // Mutation: an-observed-group-has-no-pressure
     let max = if bits & OBSERVED != 0 {
         observed()
     } else {

@@ -72,6 +72,7 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // Never cleared: a limit that is taken away and set again is no reason to write the word that
     // all walks read.
     if soft < u64::MAX {
+        // Mutation: a-soft-limit-is-not-watched
         counter.limits.watched.set(REPORTED);
     }
     // Mutation: e23-soft-limit-without-fence

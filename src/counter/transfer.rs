@@ -89,6 +89,7 @@ pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: T
     let path = SlowPath::enter();
     let alone = path.own_block();
     bookkeeping::note_uncharged(counter, n);
+    // Mutation: a-transfer-is-not-audited
     bookkeeping::audit_uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the
     // levels above.

@@ -254,6 +254,7 @@ impl Kmem {
             .accounts
             .unaccount(StatScope::Group, placement.unplaced());
         for (node, bytes) in placement.nodes() {
+            // Mutation: a-shrink-of-two-nodes-frees-the-last
             gone += self
                 .accounts
                 .unaccount(self.accounts.scope(Some(node)), bytes);
@@ -321,6 +322,7 @@ impl Kmem {
         self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
             self.tiers.take_back(&from, usize::MAX);
+            // Mutation: a-refused-transfer-of-an-account-says-it-moved
             return Err(error);
         }
         // The account moves only now, so that readers see nothing of a refused transfer.

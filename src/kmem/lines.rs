@@ -154,6 +154,7 @@ impl Accounts {
 
     #[inline]
     pub(super) fn take_off(&mut self) {
+        // Mutation: of-an-account-the-first-line-ends
         for account in std::mem::take(&mut self.lines) {
             account.take_off(self.header, self.stat, account.bytes);
         }

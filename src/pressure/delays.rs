@@ -138,6 +138,7 @@ impl Delays {
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
             if let Some(group) = delay.group.filter(|group| is_delayed_by_credit(group)) {
                 // The delay is in the table, so its future keeps the group.
+                // Mutation: credit-keeps-a-delay-up
                 found.by_credit.push(Handle::pin(&group));
                 // The drain may end the delay at once, and only a look notices.
                 rest = LOOK;
@@ -191,6 +192,7 @@ impl Delays {
     fn end(&mut self, top: &Counter, is_meant: impl Fn(&Counter) -> bool) {
         let now = clock::now();
         let mut any = false;
+        // Mutation: offline-ends-one-delay-of-two
         for number in self.below(top) {
             let Some(delay) = self.all.get_mut(&number) else {
                 continue;
@@ -215,6 +217,7 @@ impl Delays {
         self.looks.remove(&(delay.look, number));
         if let Some(group) = delay.group {
             self.of_groups -= 1;
+            // Mutation: a-delay-that-ends-stays-listed-above
             for level in path(&group) {
                 self.below.remove(&(level, number));
             }

@@ -788,6 +788,7 @@ impl Ticket {
             let level = waiter.level;
             let in_line = waiter.decided.is_none();
             if in_line {
+                // Mutation: a-waiter-that-leaves-stays-in-its-line
                 waiting.leave_line(self.number, &level);
                 // Mutation: a-wait-that-is-left-keeps-its-mark
                 waiting.forget(self.number);

@@ -148,6 +148,7 @@ impl ListenerGuard {
         let removed = here.remove(&self.number);
         // Mutation: a-listener-that-ends-takes-those-of-others
         if here.is_empty() {
+            // Mutation: a-listener-that-ends-leaves-its-group-in-the-table
             take_out(&mut listeners.counters, self.group.key());
             self.group.limits.watched.clear(LISTENS);
         }

@@ -141,6 +141,7 @@ impl Victim {
     fn is_awaited(&self) -> bool {
         // Usage at or below its share: it has given what it can be asked for. A group that is gone
         // holds nothing. And one that gives nothing in its time holds up the others no longer.
+        // Mutation: a-victim-out-of-time-is-waited-for
         self.name().is_there() && self.name().object.usage() > self.share && !is_over(self.until)
     }
 }
@@ -229,6 +230,7 @@ impl Drop for HookGuard {
         }
         let HookGuard(number, hook) = self;
         let path = SlowPath::enter();
+        // Mutation: a-hook-that-ends-stays-in-the-list
         let in_list = table(hook.group.tree()).lock().hooks.remove(number);
         drop(path);
         // The guard has the last of it, or a thread that calls it.

@@ -123,21 +123,6 @@ fn loom_listing_vs_take_over() {
     });
 }
 
-/// A thread adds while the child and its parent are flushed: each counts the addition once.
-#[test]
-fn loom_add_vs_flush_of_parent_and_child() {
-    model(|| {
-        let (runtime, child) = with_group(bare(), "child");
-        child.stat_add(EVENT, 1);
-        let above = beside(runtime.root(), |root| root.inspect().flush());
-        let below = beside(child.clone(), |child| child.inspect().flush());
-        child.stat_add(EVENT, 1);
-        above.join().unwrap();
-        below.join().unwrap();
-        assert_eq!((exact(&child), exact(&runtime.root())), (2, 2));
-    });
-}
-
 /// E22. A reader that sees a figure of a child sees those of its parents.
 #[test]
 fn loom_parent_never_below_child() {

@@ -356,6 +356,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         let more = size.wrapping_sub(old.size()).cast_signed();
         // SAFETY: the caller's promise.
         let memory = unsafe { self.inner.realloc(object, old, size) };
+        // Mutation: a-refused-growth-is-counted-as-unowned
         if memory.is_null() {
             return memory;
         }

@@ -137,6 +137,7 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promise.
+        // Mutation: a-block-is-given-back-before-it-shrinks
         let shrunk = unsafe { self.inner.shrink(block, old, new) }?;
         self.uncharge(old.size() - new.size());
         Ok(exactly(shrunk, new.size()))

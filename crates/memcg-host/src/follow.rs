@@ -510,6 +510,7 @@ impl Seen {
         share: Percent,
         before: &FollowState,
     ) -> (FollowState, bool) {
+        // Mutation: a-limit-that-is-gone-raises-the-max
         if let Some(fault) = limits.no_longer_shown(&self.limits) {
             limits.unread.push(fault);
         }
@@ -529,6 +530,7 @@ impl Seen {
             limits.high = high;
         }
         now.changes = before.changes;
+        // Mutation: a-limit-that-is-half-read-is-remembered
         if limits.unread.is_empty() {
             self.limits = limits;
         }

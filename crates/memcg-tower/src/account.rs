@@ -116,6 +116,7 @@ impl<D: Buf> Waiting<D> {
                 None => Came::Charged(frame),
             }),
             Err(refused) => {
+                // Mutation: a-body-that-is-refused-is-no-answer
                 account.fail_refused(&refused, len(&frame));
                 Err(BodyError::Refused(refused))
             }

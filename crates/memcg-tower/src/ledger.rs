@@ -311,6 +311,7 @@ impl Drop for Ledger {
             let is_gone = ledgers
                 .get(&self.tenant)
                 .is_some_and(|ledger| ledger.strong_count() == 0);
+            // Mutation: a-tenant-that-ends-stays-among-ledgers
             if is_gone {
                 ledgers.remove_entry(&self.tenant)
             } else {

@@ -1,6 +1,6 @@
 //! Reclaimers with threads of their own, which begin before a charge that never blocks is refused.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -185,7 +185,14 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     let _hook = victim.on_cancel(move |_| drop(lock(&given).take()));
     let _held = charge(&promises_too_much, 50 * KIB);
     let promises = Promises::default();
-    let (reclaimer, _registration) = register(&promises_too_much, promise_in(&promises));
+    let (promise, has_promised) = (promise_in(&promises), AtomicBool::new(false));
+    let (reclaimer, _registration) = register(&promises_too_much, move |context| {
+        // A reclaimer that has freed nothing is asked again some milliseconds later. A second promise
+        // would stand for the victim as the first did.
+        if !has_promised.swap(true, Ordering::SeqCst) {
+            promise(context);
+        }
+    });
     let group = create(&domain, "q");
     would_block(group.charge_with(Bytes(10 * KIB), OnFull::Start));
     until("the thread counts", || local(&domain, Event::Max) > 0);
@@ -193,11 +200,12 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
         domain.refused_count() == 1 && group.charge_with(1, OnFull::Now).is_err()
     });
     assert!(lock(&gives).is_some(), "no victim");
+    let asked = (reclaimer.count(true), lock(&promises).len());
+    assert_eq!(asked, (1, 1), "not again while it has promised");
     // Dropped, the promise has freed nothing.
     lock(&promises).clear();
     let _charged = charged_in_the_end(&group, 10 * KIB);
     assert!(lock(&gives).is_none(), "the victim");
-    assert_eq!(reclaimer.count(true), 1, "spared");
 }
 
 /// A promise that is not kept counts for the time of reclaim.

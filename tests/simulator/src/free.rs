@@ -324,6 +324,7 @@ impl World {
             | What::Merge(..)
             | What::Transfer(..)
             | What::Drop(_)
+            | What::DropAll(_)
             | What::RawCharge(..)
             | What::RawUncharge(..)
             | What::CentralTake(..)
@@ -424,6 +425,7 @@ impl World {
             | What::FromRaw(_)
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
+            | What::KmemShrinkTwo(..)
             | What::DropHandle(_)
             | What::Time(_)
             | What::End
@@ -534,6 +536,15 @@ impl World {
                     }
                     self.charges.put((into, of));
                 }
+            }
+            What::DropAll(group) => {
+                let group = self.group(group);
+                let all = self.charges.take_all().into_iter();
+                let (gone, left): (Vec<_>, Vec<_>) =
+                    all.partition(|(charge, _)| charge.group() == group);
+                left.into_iter().for_each(|charge| self.charges.put(charge));
+                gone.into_iter()
+                    .for_each(|(charge, _)| self.drop_charge(charge));
             }
             What::Grow(number, ..)
             | What::Resize(number, ..)

@@ -236,6 +236,8 @@ pub enum What {
     Transfer(u8, u8),
     /// A charge ends.
     Drop(u8),
+    /// All charges of a group end.
+    DropAll(u8),
     /// Charges without a guard.
     RawCharge(u8, Verb, Size),
     /// Gives bytes without a guard back.
@@ -324,6 +326,8 @@ pub enum What {
     KmemRelocate(u8, u8, u64),
     /// A part on a node is freed.
     KmemShrink(u8, u8, u64),
+    /// Parts on that node and on the next one are freed, of so many bytes each.
+    KmemShrinkTwo(u8, u8, u64),
     /// Accounted memory moves to another group.
     KmemTransfer(u8, u8),
     /// It is freed.
@@ -485,7 +489,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
-        delay: pick(rng, &[0, 0, 50, 2_000]),
+        delay: pick(rng, &[0, 50, 2_000]),
         adapters: false,
     }
 }
@@ -575,12 +579,6 @@ fn script(
             _ => rng.random_range(0..100),
         };
         if let Some(what) = what(rng, swarm, row) {
-            // A charge that waits at its own max for what is left above: the max goes, and the charge
-            // moves to another line.
-            let moves = match what {
-                What::Begin(group, Size::Beyond(_), _) if rng.random() => Some(group),
-                _ => None,
-            };
             // Two of one group wait, one goes, and then the group.
             let goes = match what {
                 What::Begin(group, ..) if rng.random_bool(0.1) => Some(group),
@@ -593,13 +591,20 @@ fn script(
             };
             let more = story(rng, swarm, &what);
             let is_delayed = match what {
-                What::BeginAbove(group, _) if rng.random() => Some(group),
+                What::BeginAbove(group, _) if rng.random_bool(0.8) => Some(group),
                 _ => None,
             };
-            if let Some(group) = is_delayed {
+            let moves = match what {
+                What::Begin(group, Size::Beyond(_), _) if rng.random_bool(0.6) => Some(group),
+                _ => None,
+            };
+            if let Some(group) = is_delayed.or(moves) {
                 let thread = rng.random_range(0..setup.threads);
-                let delayed = delayed(rng, swarm, group, what);
-                ops.extend(delayed.into_iter().map(|what| Op(thread, what)));
+                let whole = match moves {
+                    Some(_) => moves_on(rng, group, what),
+                    None => delayed(rng, swarm, group, what),
+                };
+                ops.extend(whole.into_iter().map(|what| Op(thread, what)));
                 continue;
             }
             let thread = rng.random_range(0..setup.threads);
@@ -614,15 +619,6 @@ fn script(
             if let Some(group) = is_cancelled {
                 ops.push(Op(0, What::Oom(group, true)));
                 ops.push(Op(0, What::Set(group, Kind::Max, size(rng))));
-            }
-            if let Some(group) = moves {
-                // Meanwhile another group has credit where the charge moves to.
-                if rng.random() {
-                    let other = rng.random_range(0..16);
-                    let small = What::Charge(other, Verb::Plain, Size::Bytes(1));
-                    ops.extend((0..4).map(|_| Op(0, small.clone())));
-                }
-                ops.push(Op(0, What::Unset(group, Kind::Max)));
             }
         }
     }
@@ -644,9 +640,11 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story
         }
         // A charge that waits for nothing has more than one cache asked: the first gives nothing.
-        What::Cache(group, ..) if rng.random_bool(0.15) => {
-            let other = rng.random_range(0..16);
-            let mut story = vec![What::Cache(other, Nature::Stubborn, rng.random_range(0..3))];
+        What::Cache(group, ..) if rng.random_bool(0.25) => {
+            let cache = |rng: &mut Xoshiro256PlusPlus, nature| {
+                What::Cache(rng.random_range(0..16), nature, rng.random_range(0..3))
+            };
+            let mut story = vec![cache(rng, Nature::Stubborn), cache(rng, Nature::Honest)];
             for _ in 0..6 {
                 story.push(What::Fill(pick_cache(rng), Size::Bytes(3_000)));
             }
@@ -664,7 +662,7 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             vec![What::Charge(group, verb, Size::More(pick(rng, &[1, 64])))]
         }
         // What a central stock had before its limits only count is given by no walk.
-        What::CentralGive(_) if swarm.observe && rng.random_bool(0.3) => {
+        What::CentralGive(_) if rng.random_bool(if swarm.observe { 0.4 } else { 0.15 }) => {
             let room = pick(rng, &[300, 1_000, 3_000]);
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(room))];
             for _ in 0..4 {
@@ -672,7 +670,9 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.push(What::Charge(group, Verb::Try, Size::Bytes(64)));
                 story.push(What::CentralGive(rng.random()));
             }
-            story.push(What::Observe(0, true));
+            // Or is given while they do.
+            let at = rng.random_range(1..=story.len());
+            story.insert(at, What::Observe(0, true));
             story.push(What::Charge(0, Verb::Try, Size::Bytes(4_096)));
             for group in 0..6 {
                 story.push(What::CentralTake(group, Size::Bytes(16)));
@@ -709,40 +709,90 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
     }
 }
 
+/// A charge waits at its own max for what is left above, and the max goes: it moves to the line
+/// above, where others have credit or charge meanwhile.
+fn moves_on(rng: &mut Xoshiro256PlusPlus, group: u8, begins: What) -> Vec<What> {
+    let mut story = Vec::new();
+    let other = |rng: &mut Xoshiro256PlusPlus| rng.random_range(0..16);
+    if rng.random_bool(0.7) {
+        // Earlier ones would stand before it.
+        story.extend((0..4).map(What::DropTask));
+        // What is left above fits below the group's own max.
+        let (held, room) = (pick(rng, &[600, 4_096]), pick(rng, &[400, 3_000]));
+        story.push(What::Unset(group, Kind::Max));
+        story.push(What::Charge(group, Verb::Try, Size::Bytes(held)));
+        story.push(What::Set(group, Kind::Max, Size::Above(50)));
+        story.push(What::Set(0, Kind::Max, Size::Above(room)));
+    }
+    for _ in 0..rng.random_range(0..4) {
+        story.push(What::Charge(other(rng), Verb::Plain, Size::Bytes(7)));
+    }
+    story.push(begins);
+    if rng.random_bool(0.3) {
+        let other = other(rng);
+        story.extend((0..4).map(|_| What::Charge(other, Verb::Plain, Size::Bytes(1))));
+    }
+    story.push(What::Unset(group, Kind::Max));
+    story
+}
+
 /// A charge that is delayed above a high, and what ends the delay: time, usage that falls, a group
 /// that goes offline, a victim that is chosen.
 fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) -> Vec<What> {
-    let ends = rng.random_range(0..10);
+    let ends = rng.random_range(0..12);
+    let is_victim = ends < 4 && (swarm.victims || rng.random_bool(0.5));
     let mut story = Vec::new();
-    if ends < 3 && swarm.victims {
+    if rng.random() {
+        // Else a max is in the way before any high is.
+        story.extend([0, group].map(|group| What::Unset(group, Kind::Max)));
+    }
+    if is_victim {
         story.push(What::Hook(group, 300, Act::Nothing));
         story.push(What::Oom(group, true));
     }
-    let high = pick(rng, &[Size::Bytes(0), Size::Bytes(100), Size::Above(16)]);
+    // So that what is left of a delayed charge alone is below it, and credit beside that is not.
+    let by_credit = ends >= 10;
+    let high = if by_credit {
+        Size::Bytes(1_000)
+    } else {
+        let highs = [Size::Bytes(0), Size::Bytes(100), Size::Above(16)];
+        pick(rng, &highs)
+    };
     story.push(What::Set(group, Kind::High, high));
     if rng.random() {
         let high = pick(rng, &[0, 16, 100_000]);
         story.push(What::Set(0, Kind::High, Size::Above(high)));
     }
     let more = pick(rng, &[100, 1_024, 4_096]);
+    let more = if by_credit { 20_000 } else { more };
     story.push(What::Charge(group, Verb::Try, Size::Bytes(more)));
-    story.push(begins);
+    if by_credit {
+        story.push(What::BeginAbove(group, Size::Bytes(900)));
+        story.push(What::Charge(group, Verb::Try, Size::Bytes(7)));
+        if rng.random() {
+            // By then it is looked at seldom.
+            story.push(What::Time(1_000));
+        }
+    } else {
+        // What ends one ends the other.
+        if rng.random() {
+            story.push(begins.clone());
+        }
+        story.push(begins);
+    }
     match ends {
         _ if swarm.observe && rng.random_bool(0.3) => {
             story.push(What::Observe(0, true));
             story.extend([What::Time(20), What::Time(20)]);
         }
-        0..3 if swarm.victims => story.push(What::Set(group, Kind::Max, Size::Bytes(1))),
+        _ if is_victim => story.push(What::Set(group, Kind::Max, Size::Bytes(1))),
         0..4 => story.push(What::OfflineTree(group)),
         4..6 => story.push(What::Unset(group, Kind::High)),
         6 => story.push(What::Set(group, Kind::High, Size::Above(0))),
         7 => story.push(What::Poll(rng.random())),
+        8..10 if rng.random() => story.extend((0..6).map(|_| What::Drop(rng.random()))),
         // What comes back may be credit, which is above the high as well.
-        _ => {
-            for _ in 0..6 {
-                story.push(What::Drop(rng.random()));
-            }
-        }
+        _ => story.push(What::DropAll(group)),
     }
     for _ in 0..rng.random_range(0..6) {
         story.push(What::Time(pick(rng, &[1, 10, 20, 20, 1_000])));
@@ -785,6 +835,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
     let (a, b) = (one(rng), one(rng));
     let made = match row {
         0..22 => What::Charge(a, verb(rng, swarm), size(rng)),
+        22 if rng.random_bool(0.2) => What::DropAll(a),
         22..32 => What::Drop(a),
         32..42 if swarm.tree => match rng.random_range(0..13) {
             0..=3 => create(rng, a),
@@ -905,6 +956,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
                 rng.random_range(0..5),
                 pick(rng, &SIZES),
             ),
+            4 if rng.random() => What::KmemShrinkTwo(a, rng.random_range(0..5), pick(rng, &SIZES)),
             4 => What::KmemShrink(a, rng.random_range(0..5), pick(rng, &SIZES)),
             5 => What::KmemTransfer(a, b),
             _ => What::KmemDrop(a),

@@ -364,6 +364,7 @@ impl<T> SlabLists<T> {
             let pins = state.pins;
             let asked = state.asked;
             let node = &mut self.nodes[asked];
+            // Mutation: a-slab-keeps-its-empty-pages
             if used > 0 || pins > 0 || (node.empty <= EMPTY_MAX && !self.closed) {
                 return None;
             }

@@ -253,6 +253,7 @@ impl Arena {
         if let Some(next) = entry.generation.checked_add(1) {
             entry.generation = next;
             entry.at = free;
+            // Mutation: an-entry-that-ends-is-not-used-again
             self.free_entry = number;
         }
     }
@@ -327,6 +328,7 @@ impl Arena {
             after.before = before;
         }
         let list = &mut self.nodes[asked];
+        // Mutation: one-page-that-fills-hides-its-class
         if list.first[class] == NONE {
             list.some &= !(1 << class);
         }

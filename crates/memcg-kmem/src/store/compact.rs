@@ -221,6 +221,7 @@ impl KmemStore {
                 return;
             };
             let entry = header.entry;
+            // Mutation: a-moved-page-moves-one-account
             at = place + taken(header.len as usize);
             let aside = arena.set_aside(entry);
             drop(arena);

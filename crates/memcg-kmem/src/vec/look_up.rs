@@ -18,6 +18,7 @@ impl<T> KmemVec<T> {
 
     /// Bytes from the start in touched pages, whole ones.
     fn touched_bytes(&self) -> usize {
+        // Mutation: what-was-pushed-last-is-not-touched
         let bytes = self.touched.max(self.len).saturating_mul(size_of::<T>());
         bytes.next_multiple_of(page_size()).min(self.mapping.len())
     }
@@ -111,6 +112,7 @@ impl<T> KmemVec<T> {
         found.add_range(start..start + touched, &**node_of);
         kmem.relocate(&found);
         self.missed = found.unplaced() > 0;
+        // Mutation: a-vector-looked-up-anew-forgets-how-far
         self.looked = touched;
         self.set_due();
     }

@@ -343,6 +343,7 @@ impl<T> KmemVec<T> {
         if len >= self.len {
             return;
         }
+        // Mutation: a-vector-that-is-cut-forgets-its-touched-pages
         self.touched = self.touched.max(self.len);
         let rest =
             ptr::slice_from_raw_parts_mut(self.first().as_ptr().wrapping_add(len), self.len - len);
@@ -387,6 +388,7 @@ impl<T> KmemVec<T> {
             return;
         }
         let was_placed = self.looked > self.mapping.len();
+        // Mutation: a-shrunk-vector-thinks-gone-pages-touched
         self.touched = self.touched.min(self.capacity());
         self.looked = self.looked.min(self.mapping.len());
         if resized.is_ok_and(|resized| resized == Resized::Copied) {

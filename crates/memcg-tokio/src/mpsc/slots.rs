@@ -89,6 +89,7 @@ impl Slots {
 
     /// Takes out the memory of more than [`KEPT`] slots, if all are free.
     pub(super) fn spare(&mut self) -> Option<Vec<Slot>> {
+        // Mutation: room-of-many-senders-stays
         let is_spare = self.used == 0 && self.slots.capacity() > KEPT;
         is_spare.then(|| mem::replace(self, Slots::new()).slots)
     }
@@ -197,6 +198,7 @@ impl Slots {
             NONE => self.first = behind,
             before => self.slots[before as usize].behind = behind,
         }
+        // Mutation: the-last-sender-that-leaves-stays-the-last
         match behind {
             NONE => self.last = before,
             behind => self.slots[behind as usize].before = before,

@@ -125,6 +125,7 @@ impl State {
             }
         };
         let waker = self.slots.end_first(Fate::Served(part));
+        // Mutation: a-place-asks-for-what-the-served-one-wanted
         let place = if self.slots.first_bytes() == Some(bytes) {
             None
         } else {
@@ -334,6 +335,7 @@ impl Waiters {
         while let Some((at, bytes)) = self.with(|state| state.slots.waiting_from(next)) {
             next = at + 1;
             let Some(refusal) = refusal(stock, bytes) else {
+                // Mutation: senders-that-stay-are-not-counted-anew
                 self.with(|state| state.slots.raise_at_most(bytes));
                 continue;
             };
@@ -491,6 +493,7 @@ impl<'a> Out<'a> {
         if charge.waits_in_line() {
             // A max that fell before the place was in line again has woken no one (rule 8).
             let at_most = self.waiters.with(|state| Bytes(state.slots.at_most()));
+            // Mutation: a-max-that-fell-meanwhile-ends-no-wait
             if !charge.is_servable(at_most) {
                 self.waiters
                     .with(|state| state.place = Place::Out { is_woken: true });

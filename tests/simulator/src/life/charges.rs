@@ -324,6 +324,7 @@ impl Life {
                 }
             }
             What::Merge(into, from) => self.merge(op, into, from),
+            What::DropAll(group) => self.drop_all(op, group),
             What::Grow(number, ..)
             | What::Shrink(number, _)
             | What::Resize(number, ..)
@@ -486,6 +487,21 @@ impl Life {
             }
             _ => unreachable!("an operation on a charge"),
         }
+    }
+
+    /// What a group has been charged ends at once, as with the end of its work.
+    fn drop_all(&mut self, op: &Op, group: u8) {
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let all = std::mem::take(&mut self.charges);
+        let is_of = |(key, _): &(Key, Charge)| self.twin.of(*key).group == group;
+        let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(is_of);
+        self.charges = left;
+        for (key, _) in &gone {
+            self.twin.release(*key);
+        }
+        self.actor(op).run(move || drop(gone));
     }
 
     fn grow(

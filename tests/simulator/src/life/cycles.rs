@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
@@ -20,6 +21,15 @@ const MANY: u64 = 48;
 /// The times after which the heap is looked at. A table that grows by doubling grows between two of
 /// them, and one that does not leak stays as it is between two of them at least.
 const LOOKS: [u32; 5] = [2, 4, 8, 16, 32];
+
+/// What a look at the heap may be off by.
+const LEFT_MAX: usize = 512;
+
+/// What may be left of delays between two looks: less than an entry for each.
+const DELAYS_LEFT_MAX: usize = 1 << 10;
+
+/// So many milliseconds later the crate's threads are at rest.
+const LOOKS_AT_REST: u32 = 20;
 
 struct Nothing;
 
@@ -48,15 +58,113 @@ impl Life {
                 self.actors[0].run(move || cycle(&runtime));
             }
             done = times;
-            sizes.push(denied::in_use());
+            sizes.push(in_use_at_rest(sizes.last().copied()));
             if let [.., before, now] = sizes[..]
                 && now <= before
             {
-                return;
+                self.callbacks_leave_nothing(runtime);
+                return self.delays_leave_nothing(runtime);
             }
         }
         panic!("bytes of the heap, after more and more that came and went: {sizes:?}");
     }
+
+    /// A table that keeps an entry for each object that a group ever had grows no further once all
+    /// have one: groups with callbacks leave no more behind than groups without.
+    fn callbacks_leave_nothing(&self, runtime: &Runtime) {
+        let after = |has_callbacks: bool| {
+            for _ in 0..2 {
+                let runtime = runtime.clone();
+                self.actors[0].run(move || groups_with(&runtime, has_callbacks));
+            }
+        };
+        after(false);
+        let without = denied::in_use();
+        after(true);
+        let with = in_use_at_rest(Some(without + LEFT_MAX));
+        assert!(
+            with <= without + LEFT_MAX,
+            "bytes of the heap, after groups without callbacks and after groups with some: {without}, {with}"
+        );
+    }
+
+    /// Many charges are delayed, and dropped, time and again. The crate's threads come and go
+    /// meanwhile, so this is no look to the byte.
+    fn delays_leave_nothing(&self, runtime: &Runtime) {
+        if self.setup.delay == 0 {
+            return;
+        }
+        let mut sizes: Vec<usize> = Vec::with_capacity(LOOKS.len());
+        let mut done = 0;
+        for times in LOOKS {
+            let runtime = runtime.clone();
+            self.actors[0].run(move || (done..times).for_each(|_| delays(&runtime)));
+            done = times;
+            let most = sizes.last().map(|before| before + DELAYS_LEFT_MAX);
+            sizes.push(in_use_at_rest(most));
+            if most.is_some_and(|most| sizes.last().is_some_and(|&now| now <= most)) {
+                return;
+            }
+        }
+        panic!("bytes of the heap, after more and more delays: {sizes:?}");
+    }
+}
+
+/// Bytes of the heap, once they are no more than `before`, or after a while: a thread of the crate
+/// may have to do with what has gone.
+fn in_use_at_rest(before: Option<usize>) -> usize {
+    for _ in 0..LOOKS_AT_REST {
+        if before.is_none_or(|before| denied::in_use() <= before) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    denied::in_use()
+}
+
+fn delays(runtime: &Runtime) {
+    let Ok(group) = runtime
+        .root()
+        .create("a name of delays", Limits::new().high(16))
+    else {
+        return;
+    };
+    let held = group.force_charge(1 << 20);
+    let mut delays: Vec<_> = (0..MANY)
+        .map(|_| Box::pin(group.charge_async(1 << 12)))
+        .collect();
+    for delay in &mut delays {
+        let delay: Pin<&mut _> = delay.as_mut();
+        drop(delay.poll(&mut Context::from_waker(Waker::noop())));
+    }
+    drop(delays);
+    drop(held);
+    group.offline_tree();
+    runtime.settle();
+}
+
+fn callbacks_of(group: &Group) -> [memcg::Registration; 3] {
+    [
+        group.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL),
+        group.on_event(Event::Max, |_| {}),
+        group.on_cancel(|_| {}),
+    ]
+}
+
+/// As many groups as that, each with callbacks or without, come and go.
+fn groups_with(runtime: &Runtime, has_callbacks: bool) {
+    let root = runtime.root();
+    let made = (0..MANY).map_while(|number| root.create(number, Limits::new()).ok());
+    let made: Vec<Group> = made.collect();
+    if has_callbacks {
+        // No reclaimers: a ring of them keeps the place of its list for the next one.
+        let callbacks =
+            |group: &Group| (group.on_event(Event::Max, |_| {}), group.on_cancel(|_| {}));
+        drop(made.iter().map(callbacks).collect::<Vec<_>>());
+    }
+    made.iter().for_each(Group::offline_tree);
+    drop(made);
+    runtime.settle();
 }
 
 fn cycle(runtime: &Runtime) {
@@ -85,13 +193,7 @@ fn cycle(runtime: &Runtime) {
             made.offline_tree();
         }
     }
-    let callbacks = [&root, &group].map(|group| {
-        (
-            group.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL),
-            group.on_event(Event::Max, |_| {}),
-            group.on_cancel(|_| {}),
-        )
-    });
+    let callbacks = [&root, &group].map(callbacks_of);
     // Not by a verb whose listeners another thread calls.
     drop(group.charge(65));
     drop(callbacks);

@@ -368,6 +368,7 @@ impl Life {
             | What::Merge(..)
             | What::Transfer(..)
             | What::Drop(..)
+            | What::DropAll(..)
             | What::RawCharge(..)
             | What::RawUncharge(..)
             | What::IntoRaw(..)
@@ -387,6 +388,7 @@ impl Life {
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
             | What::KmemShrink(..)
+            | What::KmemShrinkTwo(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_value(op),
             What::Time(milliseconds) => {
@@ -421,6 +423,12 @@ impl Life {
     /// Something of an adapter waits for bytes.
     #[cfg(not(feature = "adapters"))]
     fn adapters_wait(&self) -> bool {
+        false
+    }
+
+    /// An adapter has given back all that it had below that key.
+    #[cfg(not(feature = "adapters"))]
+    fn is_given_back(&self, _: Key) -> bool {
         false
     }
 
@@ -494,10 +502,11 @@ impl Life {
             || self.twin.children(group).any(|child| self.is_there(child))
     }
 
-    /// A cache or a hook that has no charge.
+    /// A cache or a hook that has no charge, or a request that has ended.
     fn is_bare(&self, key: Key, bytes: u64) -> bool {
         let is_shelf = self.caches.iter().any(|cache| cache.key == key)
-            || self.hooks.iter().any(|hook| hook.key == key);
+            || self.hooks.iter().any(|hook| hook.key == key)
+            || self.is_given_back(key);
         is_shelf && bytes == 0
     }
 

@@ -167,6 +167,7 @@ impl Life {
                 | What::RawCharge(..)
                 | What::RawUncharge(..)
                 | What::Drop(_)
+                | What::DropAll(_)
                 | What::Shrink(..)
                 | What::Set(_, Kind::Max | Kind::High | Kind::Soft, _)
                 | What::Unset(_, Kind::Max | Kind::High | Kind::Soft)
@@ -542,6 +543,15 @@ impl Life {
                 let sizes: Vec<u64> = linked.iter().map(|task| task.bytes).collect();
                 return Err(format!(
                     "each charge in line fits, and none is served: {sizes:?}"
+                ));
+            }
+            // It is the first of each line that it may be in, where none has another rank.
+            let oldest = linked.iter().min_by_key(|task| task.key);
+            if let Some(oldest) = oldest.filter(|task| !self.ranked && fits(task)) {
+                return Err(format!(
+                    "{} bytes in {} wait longest, fit, and are not served",
+                    oldest.bytes,
+                    self.twin.path(oldest.group)
                 ));
             }
         }

@@ -86,6 +86,7 @@ impl Life {
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
             | What::KmemShrink(..)
+            | What::KmemShrinkTwo(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(..) => self.step_kmem(op),
             _ => unreachable!("an operation on values"),
@@ -239,6 +240,7 @@ impl Life {
         }
         let (What::KmemMove(number, ..)
         | What::KmemShrink(number, ..)
+        | What::KmemShrinkTwo(number, ..)
         | What::KmemTransfer(number, _)
         | What::KmemDrop(number)) = op.1
         else {
@@ -266,17 +268,28 @@ impl Life {
                 *places.entry(to).or_default() += moved;
                 self.keep_kmem(at, key, kmem, places);
             }
-            What::KmemShrink(_, node, bytes) => {
-                let spot = self.spot(node);
+            What::KmemShrink(_, node, bytes) | What::KmemShrinkTwo(_, node, bytes) => {
+                let mut spots = vec![self.spot(node)];
+                if let What::KmemShrinkTwo(..) = op.1 {
+                    spots.push(self.spot(node.wrapping_add(1)));
+                    spots.dedup();
+                }
                 let mut part = Placement::new();
-                part.add(Self::node(spot), Bytes(bytes));
+                for &spot in &spots {
+                    part.add(Self::node(spot), Bytes(bytes));
+                }
                 let (kmem, freed) = self.actor(op).run(move || {
                     let freed = kmem.shrink(&part);
                     (kmem, freed)
                 });
-                let there = places.get(&spot).copied().unwrap_or(0);
-                assert_eq!(freed, there.min(bytes), "freed");
-                *places.entry(spot).or_default() -= freed;
+                let mut all = 0;
+                for spot in spots {
+                    let there = places.entry(spot).or_default();
+                    let gone = bytes.min(*there);
+                    *there -= gone;
+                    all += gone;
+                }
+                assert_eq!(freed, all, "freed");
                 let held = self.twin.of(key).bytes;
                 self.twin.set(key, held - freed);
                 self.keep_kmem(at, key, kmem, places);

@@ -4,7 +4,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt};
 
-use super::{Size, Verb, What, pick, size};
+use super::{Kind, Size, Verb, What, pick, size};
 
 /// What is done with an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub enum Adapter {
     SendCharged(u8, u8),
     /// A send that waits is dropped.
     DropSend(u8, u8),
+    /// Many sends wait, and are dropped.
+    BurstOfSends(u8),
     /// A message is received.
     Receive(u8),
     /// A message is received, and keeps its charge.
@@ -90,6 +92,10 @@ pub enum Adapter {
     PushPages(u8, u16),
     /// So many are popped.
     PopPages(u8, u16),
+    /// So many are put behind the last at once, or none.
+    ExtendPages(u8, u16),
+    /// All but so many are dropped.
+    CutPages(u8, u16),
     /// The vector gives back what it has not filled.
     ShrinkPages(u8),
     /// Its touched pages are looked up; true: all anew.
@@ -102,6 +108,8 @@ pub enum Adapter {
     Remove(u8),
     /// Strings move together.
     Compact,
+    /// Strings of that group come and go, and others in their place.
+    TurnOver(u8),
     /// An object is put into the slab, on that node.
     Slab(u8, u8),
     /// It ends.
@@ -216,6 +224,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             10..=13 => Adapter::SendLossy(near, rng.random_bool(0.3), message(rng)),
             14 => Adapter::Reserve(near, message(rng)),
             15 => Adapter::SendCharged(near, b),
+            16 if rng.random_bool(0.3) => Adapter::BurstOfSends(near),
             16 => Adapter::DropSend(near, b),
             17..=20 => Adapter::Receive(near),
             21 => Adapter::ReceiveCharged(near),
@@ -242,7 +251,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             22 => Adapter::Sent(near),
             _ => Adapter::Leave(near),
         },
-        3 if swarm.containers => match rng.random_range(0..20) {
+        3 if swarm.containers => match rng.random_range(0..22) {
+            20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),
+            21 => Adapter::CutPages(near, pick(rng, &[0, 1, 500, 1_100])),
             0 | 1 => Adapter::Pages(a, pick(rng, &[0, 0, 1, 600, 2_000])),
             2..=4 => Adapter::PushPages(near, pick(rng, &[1, 3, 400, 600, 2_000])),
             5 | 6 => Adapter::PopPages(near, pick(rng, &[1, 3, 400, 600, 2_000])),
@@ -251,6 +262,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             10 => Adapter::DropPages(near),
             11 | 12 => Adapter::Store(a, pick(rng, &[0, 1, 30, 500, 2_000, 4_000]), b),
             13 => Adapter::Remove(a),
+            14 if rng.random() => Adapter::TurnOver(a),
             14 => Adapter::Compact,
             15 => Adapter::Slab(a, b),
             16 => Adapter::DropSlab(a),
@@ -289,12 +301,70 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
             let sends = sizes.map(|size| Adapter::SendLossy(channel, false, size));
             sends.map(What::With).collect()
         }
+        // Sends of several sizes wait, one after the other, and then a max falls or messages go.
+        Adapter::Send(channel, _) if rng.random_bool(0.2) => {
+            let send = |bytes| What::With(Adapter::Send(channel, Size::Bytes(bytes)));
+            let mut story = vec![
+                What::Set(0, Kind::Max, Size::Above(9_000)),
+                send(3_000),
+                send(3_000),
+                send(2_000),
+            ];
+            let sizes = [200, 200, 1_000, 2_500, 4_000, 8_000];
+            story.extend((0..rng.random_range(2..5)).map(|_| send(pick(rng, &sizes))));
+            for _ in 0..rng.random_range(1..4) {
+                story.push(match rng.random_range(0..5) {
+                    0 | 1 => What::Set(0, Kind::Max, Size::Bytes(pick(rng, &[500, 3_000, 6_000]))),
+                    2 => What::With(Adapter::DropSend(channel, rng.random())),
+                    _ => What::With(Adapter::Receive(channel)),
+                });
+            }
+            story
+        }
+        Adapter::Channel(_) if rng.random_bool(0.3) => {
+            let channel = rng.random_range(0..3);
+            vec![
+                What::With(Adapter::Send(channel, Size::Bytes(3_000))),
+                What::Set(0, Kind::Max, Size::Above(1_000)),
+                What::With(Adapter::BurstOfSends(channel)),
+                What::Unset(0, Kind::Max),
+            ]
+        }
+        // A frame that waits, of a group that goes offline, or whose max falls below it.
+        Adapter::Request(group, _, None) if rng.random_bool(0.2) => {
+            let request = rng.random_range(0..3);
+            let of = |adapter: fn(u8) -> Adapter| What::With(adapter(request));
+            let ends = match rng.random_range(0..3) {
+                0 => What::OfflineTree(group),
+                1 => What::Set(0, Kind::Max, Size::Bytes(100)),
+                _ => What::Unset(0, Kind::Max),
+            };
+            vec![
+                What::Set(0, Kind::Max, Size::Above(1_000)),
+                What::With(Adapter::Comes(request, 4_000)),
+                of(Adapter::Read),
+                ends,
+                What::With(Adapter::Answer(request, 1, 100, true)),
+                of(Adapter::Take),
+            ]
+        }
         // A frame that finds no room.
         Adapter::Answer(request, ..) if rng.random_bool(0.2) => vec![
             What::Charge(0, Verb::Plain, Size::Less(16)),
             What::With(Adapter::Take(request)),
         ],
-        // A vector that has given pages back has others next.
+        // A vector that has given pages back has room next that it has not touched.
+        Adapter::PushPages(vector, _) if rng.random_bool(0.1) => {
+            let with = |adapter| What::With(adapter);
+            vec![
+                with(Adapter::PushPages(vector, 2_000)),
+                with(Adapter::PopPages(vector, 1_100)),
+                with(Adapter::ShrinkPages(vector)),
+                with(Adapter::PushPages(vector, 600)),
+                with(Adapter::SettlePages(vector, false)),
+            ]
+        }
+        // Or others.
         Adapter::ShrinkPages(vector) if rng.random_bool(0.3) => vec![
             What::With(Adapter::PushPages(vector, 2_000)),
             What::With(Adapter::SettlePages(vector, false)),

@@ -11,14 +11,19 @@ use memcg_tokio::{
 };
 
 use super::super::Life;
-use super::super::figures::Holds;
+use super::super::figures::{Holds, ensure};
 use super::Waits;
+use crate::denied;
 use crate::script::{Act, Adapter, Op, Size, Verb};
-use crate::twin::Key;
+use crate::twin::{Key, No};
 
 const CHANNELS_MAX: usize = 4;
 const MESSAGES_MAX: usize = 24;
-const SENDS_MAX: usize = 6;
+const SENDS_MAX: usize = 8;
+
+/// Sends that wait at once, and the bytes of the heap that may stay of them.
+const BURST: usize = 200;
+const LEFT_MAX: usize = 4_096;
 
 /// A message has its number in its first bytes.
 type Message = Vec<u8>;
@@ -149,6 +154,7 @@ impl Life {
             | Adapter::Reserve(number, ..)
             | Adapter::SendCharged(number, _)
             | Adapter::DropSend(number, _)
+            | Adapter::BurstOfSends(number)
             | Adapter::Receive(number)
             | Adapter::ReceiveCharged(number)
             | Adapter::ReceiveMany(number, _)
@@ -205,6 +211,7 @@ impl Life {
                     });
                 }
             }
+            Adapter::BurstOfSends(_) => self.burst_of_sends(op, at),
             Adapter::Receive(_) => self.receive(op, at),
             Adapter::ReceiveCharged(_) => self.receive_charged(op, at),
             Adapter::ReceiveMany(_, most) => self.receive_many(op, at, most.into()),
@@ -226,6 +233,59 @@ impl Life {
             }
             _ => unreachable!("an operation on a channel"),
         }
+    }
+
+    /// Many sends wait for what is not there, and are dropped: the channel keeps no room for so many.
+    fn burst_of_sends(&mut self, op: &Op, at: usize) {
+        let channel = &self.adapters.channels[at];
+        let group = channel.group;
+        let overhead = message_overhead::<Message>() as u64;
+        let bytes = self.bytes(group, 0, Size::More(1)).max(overhead + 8);
+        let waits_alone = self.waiting().next().is_none() && !self.adapters_wait();
+        let sender = channel.senders.as_ref().map(|(sender, ..)| sender.clone());
+        // A cache or a victim would make room.
+        let gives = self.had_caches || !self.hooks.is_empty();
+        let Some(sender) = sender.filter(|_| waits_alone && !gives && !channel.is_closed) else {
+            return;
+        };
+        let admits = self.twin.admits(group, 0, bytes, None);
+        if self.twin.never_fits(group, bytes) || !matches!(admits, Err(No::Full(_))) {
+            return;
+        }
+        let tokio = self.tokio();
+        let burst = move || {
+            let _inside = tokio.enter();
+            let send = || {
+                Some(Box::pin(
+                    sender.send(message(0, (bytes - overhead) as usize)),
+                ))
+            };
+            let mut sends: Vec<_> = (0..BURST).map(|_| send()).collect();
+            let mut context = Context::from_waker(Waker::noop());
+            // The first polls do no more than let others run.
+            for _ in 0..6 {
+                for place in &mut sends {
+                    let sent = place.as_mut().map(|send| send.as_mut().poll(&mut context));
+                    if let Some(Poll::Ready(sent)) = sent {
+                        assert!(sent.is_err(), "it has no room");
+                        *place = None;
+                    }
+                }
+            }
+            drop(sends);
+        };
+        let before = denied::in_use();
+        self.actor(op).run(burst);
+        self.settle_accounts();
+        self.hold(move |_| {
+            let now = denied::in_use();
+            let left = now.saturating_sub(before);
+            ensure!(
+                left <= LEFT_MAX,
+                "{left} bytes are left of {BURST} sends that waited"
+            );
+            Ok(())
+        });
     }
 
     fn charge_timeout(&mut self, op: &Op, group: u8, size: Size, milliseconds: u16) {
@@ -530,6 +590,14 @@ impl Life {
                 .any(super::requests::Call::waits);
         if others || !self.shared.is_quiet() || self.cancelled {
             return Ok(());
+        }
+        // No max admits it any more, whoever is before it.
+        let never = |send: &&Send| self.twin.never_fits(channel.group, send.bytes);
+        if let Some(send) = channel.sends.iter().find(never) {
+            return Err(format!(
+                "{} bytes of a message wait, and never fit",
+                send.bytes
+            ));
         }
         let first = &channel.sends[0];
         let path = self.twin.path(channel.group);

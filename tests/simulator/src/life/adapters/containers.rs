@@ -12,12 +12,21 @@ use memcg_kmem::{
 
 use super::super::Life;
 use super::super::figures::{Holds, ensure, ensure_eq};
+use crate::denied;
 use crate::script::{Adapter, Op};
 use crate::twin::Key;
 
 const PAGE: usize = 4_096;
 const OF_A_KIND_MAX: usize = 12;
 const VECTORS_MAX: usize = 4;
+
+/// Strings of a turn, their length, and the bytes of the heap that may stay of them.
+const OF_A_TURN: usize = 64;
+const TURNED: usize = 500;
+const LEFT_MAX: usize = 4_096;
+
+/// Objects of a turn: more than one page has.
+const OBJECTS: usize = 300;
 
 /// A machine: where each page lies. A page has a place once it was asked for.
 #[derive(Debug, Default)]
@@ -165,6 +174,11 @@ impl Life {
                     assert_eq!(popped, vector.items.pop(), "the last item");
                 }
             }),
+            Adapter::CutPages(number, items) => self.with_pages(op, number, move |vector| {
+                vector.vec.truncate(items.into());
+                vector.items.truncate(items.into());
+            }),
+            Adapter::ExtendPages(number, items) => self.extend_pages(op, number, items),
             Adapter::ShrinkPages(number) => self.with_pages(op, number, |vector| {
                 vector.vec.shrink_to_fit();
                 let whole = (vector.items.len() * 8).next_multiple_of(PAGE);
@@ -194,6 +208,7 @@ impl Life {
                     });
                 }
             }
+            Adapter::TurnOver(group) => self.turn_over(op, group),
             Adapter::Slab(group, node) => self.put_into_slab(op, group, node),
             Adapter::DropSlab(number) => {
                 if let Some(at) = pick(&self.adapters.containers.in_slab, number) {
@@ -310,6 +325,39 @@ impl Life {
         self.take_pages_back(at, vector);
     }
 
+    fn extend_pages(&mut self, op: &Op, number: u8, items: u16) {
+        let Some(at) = pick(&self.adapters.containers.vectors, number) else {
+            return;
+        };
+        let mut vector = self.adapters.containers.vectors.remove(at);
+        let group = self.twin.of(vector.key).group;
+        let had = vector.vec.capacity();
+        let whole = (vector.items.len() + usize::from(items)).max(had) * 8;
+        let needed = (whole.next_multiple_of(PAGE) - had * 8) as u64;
+        let mut ask = self.ask_plain(group, needed);
+        let first = self.adapters.containers.next;
+        self.adapters.containers.next += u64::from(items);
+        let (vector, found) = self.actor(op).run(move || {
+            let more: Vec<u64> = (first..first + u64::from(items)).collect();
+            let found = vector.vec.extend_from_slice(&more).map_err(refusal);
+            if found.is_ok() {
+                vector.items.extend(more);
+            }
+            vector.touched = vector.touched.max(vector.items.len());
+            (vector, found)
+        });
+        // It doubles where there is room for that.
+        let grown = (vector.vec.capacity() - had) as u64 * 8;
+        assert!(found.is_err() || grown >= needed, "grown by {grown} bytes");
+        if found.is_ok() {
+            ask.bytes = grown;
+        }
+        if grown > 0 || found.is_err() {
+            self.agree(ask, found);
+        }
+        self.take_pages_back(at, vector);
+    }
+
     fn settle_pages(&mut self, op: &Op, number: u8, anew: bool) {
         let is_one_node = self.is_one_node();
         let machine = self.machine();
@@ -398,6 +446,85 @@ impl Life {
             let gone = store.get(store_key, <[u8]>::len);
             assert_eq!((gone, store.remove(store_key)), (None, false), "it is gone");
         });
+    }
+
+    /// Strings come, every second one goes, and as many come in their place: that maps no page. All
+    /// of them go, and the tables are as large as after the first time.
+    fn turn_over(&mut self, op: &Op, group: u8) {
+        let Some(store) = self.adapters.containers.store.clone() else {
+            return;
+        };
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let all = OF_A_TURN as u64 * KmemStore::object_bytes(TURNED);
+        let waits = self.waiting().next().is_some() || self.adapters_wait();
+        if waits || !self.shared.is_quiet() || self.twin.admits(group, 0, all, None).is_err() {
+            return;
+        }
+        let turn = move |group: &Group, store: &KmemStore| {
+            let put = || {
+                let string = [7; TURNED];
+                store
+                    .insert_on(group, NodeId::new(0), &string)
+                    .map_err(refusal)
+            };
+            let mut keys = (0..OF_A_TURN)
+                .map(|_| put())
+                .collect::<Result<Vec<_>, _>>()?;
+            let before = store.mapped();
+            let mut number = 0;
+            keys.retain(|&key| {
+                number += 1;
+                number % 2 == 0 || !store.remove(key)
+            });
+            while keys.len() < OF_A_TURN {
+                keys.push(put()?);
+            }
+            assert!(store.mapped() <= before, "pages for what has room");
+            let are_there = keys.into_iter().all(|key| store.remove(key));
+            assert!(are_there, "strings of a turn");
+            Ok::<(), ChargeError>(())
+        };
+        let of_turn = Arc::clone(&store);
+        let first = self.on(op, group, move |group| turn(group, &of_turn));
+        assert!(first.is_ok(), "{first:?}, and there is room");
+        self.settle_accounts();
+        self.turn_slab_over(op, group);
+        let before = denied::in_use();
+        self.on(op, group, move |group| {
+            (0..8).for_each(|_| turn(group, &store).expect("there is room"));
+        });
+        self.settle_accounts();
+        self.hold(move |_| {
+            let left = denied::in_use().saturating_sub(before);
+            ensure!(
+                left <= LEFT_MAX,
+                "{left} bytes are left of strings that came and went"
+            );
+            Ok(())
+        });
+    }
+
+    /// Many objects come and go: the slab keeps one page more at most.
+    fn turn_slab_over(&mut self, op: &Op, group: usize) {
+        let Some(slab) = self.adapters.containers.slab.clone() else {
+            return;
+        };
+        let all = OBJECTS as u64 * slab.object_bytes();
+        if self.twin.admits(group, 0, all, None).is_err() {
+            return;
+        }
+        self.on(op, group, move |group| {
+            let before = slab.page_count();
+            let put = |_| slab.insert_on(group, NodeId::new(0), [7; 6]);
+            let objects: Vec<_> = (0..OBJECTS).map_while(|number| put(number).ok()).collect();
+            assert_eq!(objects.len(), OBJECTS, "there is room");
+            drop(objects);
+            let after = slab.page_count();
+            assert!(after <= before + 1, "{after} pages, and {before} before");
+        });
+        self.settle_accounts();
     }
 
     // === Objects ===

@@ -132,6 +132,7 @@ impl Life {
             | Adapter::Reserve(..)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
+            | Adapter::BurstOfSends(_)
             | Adapter::Receive(_)
             | Adapter::ReceiveCharged(_)
             | Adapter::ReceiveMany(..)
@@ -153,12 +154,15 @@ impl Life {
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)
+            | Adapter::ExtendPages(..)
+            | Adapter::CutPages(..)
             | Adapter::ShrinkPages(_)
             | Adapter::SettlePages(..)
             | Adapter::DropPages(_)
             | Adapter::Store(..)
             | Adapter::Remove(_)
             | Adapter::Compact
+            | Adapter::TurnOver(_)
             | Adapter::Slab(..)
             | Adapter::DropSlab(_)
             | Adapter::PerCpu(..)
@@ -181,6 +185,12 @@ impl Life {
         let of_requests = self.adapters.requests.iter();
         of_channels.flat_map(|channel| &channel.sends).count() > 0
             || of_requests.filter(|call| call.waits()).count() > 0
+    }
+
+    /// A request has ended, and its connection or its handler has what is left of it.
+    pub(super) fn is_given_back(&self, key: crate::twin::Key) -> bool {
+        let mut requests = self.adapters.requests.iter();
+        requests.any(|call| call.has_given_back(key))
     }
 
     /// Polls what was woken. True: something has ended.

@@ -328,6 +328,11 @@ impl Call {
             || self.window.is_some_and(|window| window.taken > 0)
     }
 
+    /// It is the call of that key, and holds nothing any more.
+    pub(super) fn has_given_back(&self, key: Key) -> bool {
+        self.key == Some(key) && !self.is_held()
+    }
+
     fn is_over(&self) -> bool {
         let is_there = self.body.is_some() || self.over.is_some();
         !self.is_held() && !is_there && self.sent.is_empty()
