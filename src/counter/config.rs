@@ -22,7 +22,7 @@ pub(crate) const BUDGET_SHARE: u64 = 16;
 
 /// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each
 /// counter is passed by its header.
-pub(crate) trait Extension: Any + Send + Sync {
+pub(crate) trait TreeExtension: Any + Send + Sync {
     /// Makes a root.
     fn root(&self, config: &CounterConfig) -> &'static Header;
 
@@ -59,7 +59,7 @@ pub struct CounterConfig {
     pub(crate) recursive: bool,
     pub(crate) name: Box<str>,
     /// `None`: a bare counter.
-    pub(crate) extension: Option<Arc<dyn Extension>>,
+    pub(crate) extension: Option<Arc<dyn TreeExtension>>,
 }
 
 impl CounterConfig {

@@ -14,7 +14,7 @@ use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::pressure::pressure_levels;
-use crate::stat::visits::Unlist;
+use crate::stat::visits::UnlistPolicy;
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, IntoName, beginning};
 
@@ -309,7 +309,7 @@ impl Group {
             children,
         })?;
         // Additions that threads make from here on go up with a later flush, or with the release.
-        stats::flush(self.first(), Unlist::Never);
+        stats::flush(self.first(), UnlistPolicy::Never);
         unowned::may_have_changed();
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Group {
     /// Takes all groups below offline, and this one if it is to go `with` them.
     pub(crate) fn end_tree(&self, with: bool) {
         offline::offline_tree(self.first().tree(), self.first(), with);
-        stats::flush(self.first(), Unlist::Never);
+        stats::flush(self.first(), UnlistPolicy::Never);
     }
 
     /// Returns true if the group is offline. One load.

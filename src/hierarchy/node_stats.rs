@@ -15,7 +15,7 @@ use std::fmt;
 use smallvec::{SmallVec, smallvec};
 
 use super::group_tree;
-use super::stats::{self, Addition};
+use super::stats::{self, StatAddition};
 use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
@@ -31,12 +31,12 @@ use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be
 /// too far above for a byte is at the root.
-pub(crate) type Above = u8;
+pub(crate) type AccountPlace = u8;
 
-const ROOT: Above = Above::MAX;
+const ROOT: AccountPlace = AccountPlace::MAX;
 
 /// No place, for those who keep it in the same byte: the bytes are counted nowhere.
-pub(crate) const NOT_COUNTED: Above = Above::MAX - 1;
+pub(crate) const NOT_COUNTED: AccountPlace = AccountPlace::MAX - 1;
 
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
@@ -54,7 +54,7 @@ pub(crate) fn account(
     scope: StatScope,
     stat: StatKey,
     delta: i64,
-) -> Option<Above> {
+) -> Option<AccountPlace> {
     match add_to(header, scope, stat, delta) {
         StatAdded::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
@@ -184,7 +184,7 @@ fn cells_of(block: &Block, header: HeaderRef, scope: StatScope) -> Option<Thread
 pub(crate) fn unaccount(
     header: HeaderRef,
     scope: StatScope,
-    above: Above,
+    above: AccountPlace,
     stat: StatKey,
     delta: i64,
 ) {
@@ -210,7 +210,7 @@ fn account_slow(
     stat: StatKey,
     delta: i64,
     added: StatAdded,
-) -> Option<Above> {
+) -> Option<AccountPlace> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
     if !coordinator.items.knows(stat) {
@@ -231,7 +231,7 @@ fn account_slow(
         .zip(group.path_to_root())
         .find(|(_, level)| takes(level, coordinator, scope));
     let (above, level) = found.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;
-    let counted = stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
+    let counted = stats::add_without_cells(level, coordinator, StatAddition { scope, stat, delta });
     if !counted {
         coordinator.counts.nested.fetch_add(1, Ordering::Relaxed);
     }
@@ -239,7 +239,13 @@ fn account_slow(
 }
 
 #[cold]
-fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
+fn unaccount_above(
+    header: HeaderRef,
+    scope: StatScope,
+    above: AccountPlace,
+    stat: StatKey,
+    delta: i64,
+) {
     let group = header.counter().first();
     let level = if above == ROOT {
         group.path_to_root().last()
@@ -247,7 +253,7 @@ fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: Stat
         group.path_to_root().nth(above.into())
     };
     if let (Some(coordinator), Some(level)) = (stats::coordinator_of(group), level) {
-        stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
+        stats::add_without_cells(level, coordinator, StatAddition { scope, stat, delta });
     }
 }
 

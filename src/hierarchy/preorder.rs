@@ -55,7 +55,7 @@ pub(crate) struct VisitedGroup<'a> {
 }
 
 /// A group that has been entered and not left.
-struct Frame {
+struct EnteredGroup {
     group: Handle,
     /// The index of its row, unless it lies below the depth that was asked for.
     row: Option<usize>,
@@ -82,7 +82,7 @@ pub(crate) fn read<R>(
 ) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
-    let mut entered: Vec<Frame> = Vec::new();
+    let mut entered: Vec<EnteredGroup> = Vec::new();
     let mut next = Some(Handle::pin(top));
     // Of the group that was entered last; empty for the root.
     let mut path = names::path(top);
@@ -111,7 +111,7 @@ pub(crate) fn read<R>(
         if next.is_some() {
             continue;
         }
-        let Some(Frame {
+        let Some(EnteredGroup {
             group,
             row,
             above,
@@ -178,7 +178,7 @@ pub(crate) fn ledger_local(group: &Counter) -> LedgerSums {
 }
 
 /// `has_rows`: the children have rows. Else they are entered for their credit.
-fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Frame {
+fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> EnteredGroup {
     let bound = group.bound();
     let (credit, usage) = credit::own(&group);
     let has_objects = ledger::any();
@@ -195,7 +195,7 @@ fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Fra
     };
     let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
-    Frame {
+    EnteredGroup {
         group,
         row,
         above,

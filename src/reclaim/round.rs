@@ -48,7 +48,7 @@ pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
 }
 
 /// Reclaimers of one group, and what each says it could free.
-type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
+type ReadyReclaimers = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
 
 /// Protection of a group against the target.
 #[derive(Default)]
@@ -541,10 +541,10 @@ impl<'r> Round<'r, '_> {
     /// Asks the reclaimers of a group how much each could free. Returns the bytes that the group
     /// could give, and the reclaimers in their order. One that is not to be asked in this round
     /// counts with nothing.
-    fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, Ready) {
+    fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, ReadyReclaimers) {
         let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
-        let mut ready = Ready::new();
+        let mut ready = ReadyReclaimers::new();
         let mut all: u64 = 0;
         for reclaimer in reclaimers {
             let standing = reclaimer
@@ -581,7 +581,7 @@ impl<'r> Round<'r, '_> {
 
     /// Gives the copies of the list of reclaimers up. Where a registration was dropped meanwhile
     /// this is the last of it, and its drop may panic.
-    fn drop_last(&mut self, group: &Counter, ready: Ready) {
+    fn drop_last(&mut self, group: &Counter, ready: ReadyReclaimers) {
         for (reclaimer, _) in ready {
             self.report.panics += u64::from(registrations::drop_last(group, reclaimer));
         }

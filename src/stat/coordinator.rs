@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::item::Items;
+use super::item::StatItems;
 use super::published::{
     ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache,
 };
@@ -35,7 +35,7 @@ pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 /// Gathers the statistics of one tree of groups.
 pub(crate) struct Coordinator {
     /// Shared with the builder: one that declares more takes another number first.
-    pub(crate) items: Arc<Items>,
+    pub(crate) items: Arc<StatItems>,
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
     /// Pools of published statistics: those of groups, and those on nodes, each in memory of its
@@ -85,7 +85,7 @@ impl StatCounts {
 
 impl Coordinator {
     pub(crate) fn new(
-        items: Arc<Items>,
+        items: Arc<StatItems>,
         nodes: &[NodeId],
         align: PoolAlign,
         batch: u64,

@@ -9,7 +9,7 @@
 use super::coordinator::Coordinator;
 use super::published::PublishedStats;
 use super::tables::StatTables;
-use super::visits::{Unlist, Visits, WASTED_MAX};
+use super::visits::{FlushVisits, UnlistPolicy, WASTED_MAX};
 use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
 use crate::thread::slow_path::Outermost;
@@ -21,11 +21,11 @@ impl Coordinator {
         &self,
         published: &PublishedStats,
         barrier: &Barrier,
-        unlist: Unlist,
+        unlist: UnlistPolicy,
         _: &Outermost,
-    ) -> Visits {
+    ) -> FlushVisits {
         let asked = self.ask();
-        let mut visits = Visits::default();
+        let mut visits = FlushVisits::default();
         let mut idle = Vec::new();
         let mut flush = None;
         loop {
@@ -46,9 +46,9 @@ impl Coordinator {
             .visits
             .fetch_add(visits.all as u64, Ordering::Relaxed);
         let unlists = match unlist {
-            Unlist::Never => false,
-            Unlist::Many => visits.wasted >= WASTED_MAX,
-            Unlist::Always => !idle.is_empty(),
+            UnlistPolicy::Never => false,
+            UnlistPolicy::Many => visits.wasted >= WASTED_MAX,
+            UnlistPolicy::Always => !idle.is_empty(),
         };
         if unlists {
             self.unlist(&idle, barrier);

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::item::{Items, StatKey};
+use super::item::{StatItems, StatKey};
 use super::published::PublishedStats;
 
 /// The most that a read of statistics may miss of all that was written before the call, and the
@@ -107,7 +107,7 @@ impl Stats {
     #[inline]
     pub(crate) fn add_published<'a>(
         &mut self,
-        items: &Items,
+        items: &StatItems,
         published: impl Iterator<Item = &'a PublishedStats>,
     ) {
         for (number, published) in published.enumerate() {

@@ -4,7 +4,7 @@
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a
 //! flush finds the groups that have been written and passes by the others. Edge: E17 (add/unlist).
 
-use super::list::{FlushList, Link, Linked, NONE};
+use super::list::{FlushList, Link, ListMember, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
@@ -58,13 +58,13 @@ pub(super) struct CellsEntry {
     pub(super) idle_visits: u32,
 }
 
-impl Linked for WrittenGroup {
+impl ListMember for WrittenGroup {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
 }
 
-impl Linked for CellsEntry {
+impl ListMember for CellsEntry {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
