@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_reclaims_down_to_the_second_mark() {
+    fn another_thread_reclaims_down_to_the_lower_threshold() {
         for builder in [Runtime::builder().batch(0), Runtime::builder()] {
             let runtime = builder.build().unwrap();
             let (group, cache, _registration) = cached(&runtime, 40 * MIB);
@@ -227,7 +227,7 @@ mod tests {
     /// A threshold that is set below usage, a max that is lowered, and an allocator's charge: each
     /// is a crossing.
     #[test]
-    fn each_way_across_the_mark() {
+    fn each_way_across_the_threshold() {
         let runtime = Runtime::builder().build().unwrap();
         let (group, cache, _registration) = cached(&runtime, 40 * MIB);
         let asked = |most: u64| {
