@@ -305,7 +305,7 @@ pub mod figures {
         SnapshotRow, SpecChanges,
     };
     pub use crate::page_counter::{PeakLive, PeakLiveWindow, PeakWindow, TreeCounts};
-    pub use crate::reclaim::report::ReclaimReport;
+    pub use crate::reclaim::round::ReclaimReport;
     pub use crate::stat::{StatItem, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
 }

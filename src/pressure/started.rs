@@ -46,8 +46,8 @@ use crate::state::started::{
 use crate::sync::clock;
 use crate::sync::{Arc, park};
 use crate::thread::context;
+use crate::thread::foreign::DueWakers;
 use crate::thread::foreign::Foreign;
-use crate::thread::nested_wakers::DueWakers;
 
 enum NextJob {
     Work(Job),

@@ -9,8 +9,8 @@ use crate::counter::by_number::NumberHasher;
 use crate::counter::handle::Handle;
 use crate::counter::handle::WeakCounter;
 use crate::state::key::Key;
+use crate::thread::foreign::DueWakers;
 use crate::thread::helper::Helper;
-use crate::thread::nested_wakers::DueWakers;
 
 /// What the threads of a tree have to do, in the place of charges that may not do it themselves.
 #[derive(Default)]

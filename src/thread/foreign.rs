@@ -14,6 +14,9 @@
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use smallvec::SmallVec;
 
 use crate::sync::{AtomicU64, Ordering, Patience, pause};
 
@@ -104,6 +107,9 @@ pub(crate) struct Panicked;
 /// A value of the user's: a waker, a closure, or a value that holds one of these. Its panics end
 /// here, and so do those of its drop.
 pub(crate) struct Foreign<T>(Option<T>);
+
+/// Wakers to wake, collected where no foreign code may run.
+pub(crate) type DueWakers = SmallVec<[Foreign<Waker>; 4]>;
 
 impl<T> Foreign<T> {
     pub(crate) fn new(value: T) -> Self {
