@@ -98,6 +98,8 @@ const _: () = assert!(
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn of(counter: &Counter) -> &GroupObject {
+    // In release builds, too: the object of a bare counter is smaller, and the cast would read past
+    // its end.
     assert!(
         counter.tree().policies().is_some(),
         "the counter of a group"
@@ -218,6 +220,7 @@ pub(crate) fn take(
             if is_made(at(position)) {
                 continue;
             }
+            // The counters of an object find each other by these offsets; 0 ends the row.
             let next = if position + 1 < counters {
                 counter_at(position + 1) / PoolAlign::WORD
             } else {

@@ -70,6 +70,8 @@ pub(crate) fn add_to(path: &mut String, level: &Counter) {
             Ok(())
         }
         GroupName::Number(number) => write!(path, "{number}"),
+        // With its generation: the number alone is that of the object, which another group may have
+        // by the time that somebody reads the path.
         GroupName::Unnamed => {
             let first = level.first();
             write!(path, "#{}.{}", first.number, first.state().generation().0)

@@ -213,6 +213,8 @@ fn account_slow(
 ) -> Option<AccountPlace> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
+    // A key that another builder has declared: its number may be that of another item here. The
+    // count tells a program that has mixed two runtimes up.
     if !coordinator.items.knows(stat) {
         coordinator.counts.foreign.fetch_add(1, Ordering::Relaxed);
         return None;
@@ -221,6 +223,7 @@ fn account_slow(
     if delta == 0 {
         return Some(0);
     }
+    // The cells have it already, and only their announcement is due.
     if added == StatAdded::Due {
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
@@ -315,6 +318,7 @@ impl NodeStats {
         let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
         let nodes = groups.stats.nodes;
         let read = || -> (SmallVec<[[i64; 2]; 8]>, [i64; 2]) {
+            // With one node nothing is kept by node: all that the group has is on that one.
             if nodes == 1 {
                 return (smallvec![of(StatScope::Group)], [0; 2]);
             }

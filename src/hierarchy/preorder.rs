@@ -84,11 +84,15 @@ pub(crate) fn read<R>(
     let mut rows: Vec<Option<R>> = Vec::new();
     let mut entered: Vec<EnteredGroup> = Vec::new();
     let mut next = Some(Handle::pin(top));
-    // Of the group that was entered last; empty for the root.
+    // Of the group that was entered last; empty for the root, since each name below brings a slash.
     let mut path = names::path(top);
     path.truncate(if path == "/" { 0 } else { path.len() });
+    // A loop with a list of its own, and no recursion: groups nest as deep as a program likes, and a
+    // thread's stack does not.
     loop {
         if let Some(group) = next.take() {
+            // The row gets its place now and its figures when the group is left. So parents stand
+            // before their children, and are read after them.
             let row = (entered.len() <= depth).then_some(rows.len());
             rows.extend(row.map(|_| None));
             let above = path.len();
@@ -130,6 +134,8 @@ pub(crate) fn read<R>(
         let counted = counted_credit(&group, credit);
         let live = usage.saturating_sub(counted);
         if let Some(parent) = entered.last_mut() {
+            // A parent that covers compares all credit below with its own reserved bytes. Any other
+            // was charged for no more than what is unpaid here.
             parent.credit += if parent.group.cover().is_some() {
                 credit
             } else {

@@ -95,6 +95,7 @@ impl Drop for ScheduledLevels {
             // SAFETY: as above.
             last = unsafe { after.kept() };
         }
+        // With its end known, the whole list goes over in one exchange, whatever its length.
         let all = deferred();
         all.services.push(self.0.cast(), |after| {
             group_object::state(last)

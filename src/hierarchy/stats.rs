@@ -73,6 +73,8 @@ pub(crate) fn published_or_make<'a>(
             let above = level.parent().and_then(|above| published(above, scope));
             place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
         };
+        // From the highest down, for each points to those above it. Where memory is lacking for one,
+        // none below it is made, and the caller finds nothing published here.
         let _ = without.iter().rev().all(make);
     }
     published(group, scope)
@@ -125,6 +127,8 @@ pub(super) struct StatAddition {
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: StatAddition) -> bool {
     let path = SlowPath::enter();
     let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
+    // A flush takes the coordinator's lock, which only an outermost slow path may: inside this one
+    // it would do nothing.
     drop(path);
     if counted == Some(true) {
         flush_root(group, what.scope);
@@ -143,6 +147,8 @@ fn add_in_slow_path(
     let found = block
         .and_then(|block| cells(group, block, scope))
         .zip(published(group, scope));
+    // To make cells takes memory and the coordinator's lock, so it needs the proof that no other
+    // slow path of this thread is under way.
     if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
         let is_due = stat.add_known_to(cells, delta, fenced) == StatAdded::Due;
         return Some(is_due && stats.list_and_announce(published, cells));
@@ -157,6 +163,8 @@ fn add_in_slow_path(
                 .find_map(|level| published(level, scope))
         }),
     };
+    // Straight into the figures that all threads share: dearer than cells, and nothing of it is
+    // left to announce or to flush.
     found?.publish_one(stat, delta);
     Some(false)
 }
@@ -274,6 +282,7 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
         Freshness::Within(most) => bound.grains > most,
         Freshness::Exact => true,
     };
+    // Nothing was ever written here or below, so there is nothing to flush.
     let Some(first) = all_published(group).next() else {
         return bound.grains;
     };

@@ -30,6 +30,8 @@ impl Coordinator {
         let mut flush = None;
         loop {
             let mut tables = self.tables.lock();
+            // Chosen once, under the lock: the slices to come go on with the same flush, whichever
+            // thread has run the ones between.
             let number = *flush.get_or_insert_with(|| self.begin(&mut tables, asked));
             let done = tables.flush_slice(published.number(), number, unlist);
             visits.add(tables.rows.visits);
@@ -45,6 +47,8 @@ impl Coordinator {
         self.counts
             .visits
             .fetch_add(visits.all as u64, Ordering::Relaxed);
+        // After the last slice, for a barrier interrupts all processors: once for all that was found
+        // idle, and without the lock.
         let unlists = match unlist {
             UnlistPolicy::Never => false,
             UnlistPolicy::Many => visits.wasted >= WASTED_MAX,
@@ -106,6 +110,7 @@ impl Coordinator {
             drop(tables);
             rest();
         }
+        // All of them have been written meanwhile, or another thread unlists them.
         if unmarked.is_empty() {
             return;
         }
@@ -115,6 +120,8 @@ impl Coordinator {
         let seen = barrier.heavy();
         for slice in unmarked.chunks(SLICE) {
             let mut tables = self.tables.lock();
+            // Without a barrier nobody knows whether an owner has seen the mark go, so what was
+            // unmarked is marked again and stays listed.
             if seen.is_ok() {
                 let gone = tables.unlist(slice, unlisting);
                 self.counts.unlists.fetch_add(gone, Ordering::Relaxed);

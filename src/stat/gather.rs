@@ -25,6 +25,7 @@ impl StatTables {
     /// True when nothing is left of it.
     pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: UnlistPolicy) -> bool {
         self.rows.reset();
+        // What was pushed before the flush began has to be in the lists before they are walked.
         if !self.enlist_taken() {
             return false;
         }

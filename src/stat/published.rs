@@ -243,6 +243,8 @@ impl PublishedStats {
     /// Announces what has been written below and may not be in a published figure. True where so
     /// much is announced that the writer must flush.
     pub(super) fn announce(&self, grains: u64) -> bool {
+        // The words only grow and wrap, so what is open is a difference. The ceiling is far below
+        // the range of a word: without it a program that never reads would let the bound wrap.
         // Release (E20): pairs with `error_bound`, by way of the flush that counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);
         announced
@@ -293,6 +295,7 @@ impl PublishedStats {
                 .into_iter()
                 .zip([subtree[item], local[item]])
             {
+                // The rows of most levels touch items that their own group did not change.
                 if change != 0 {
                     // Mutation: e22-figures-relaxed
                     figure.fetch_add(change.cast_unsigned(), Ordering::Release);
@@ -313,6 +316,8 @@ impl PublishedStats {
         let depth = self.path_to_root().count();
         // Mutation: e22-nested-account-from-below
         for above in (0..depth).rev() {
+            // Each level is searched anew from below, in steps of the depth squared: this is for the
+            // few additions of threads without cells.
             let Some(level) = self.path_to_root().nth(above) else {
                 continue;
             };

@@ -98,6 +98,8 @@ impl SliceRows {
                 announced,
                 ..
             } = rows[number];
+            // A parent's row is before its child's, so one pass from behind finds each row complete,
+            // whatever the depth.
             let (before, row) = changes.split_at_mut(number * 2 * items);
             let (local, subtree) = row.split_at_mut(items);
             for item in SetBits(touched) {

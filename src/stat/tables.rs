@@ -104,6 +104,8 @@ impl StatTables {
         new: impl FnOnce() -> CellsEntry,
     ) -> ThreadStats {
         let number = place(&mut self.entries, &mut self.free_entries, new);
+        // Cells that another group's thread had before begin at zero, and so does what was read of
+        // them: both sides forget the old counts together.
         let entry = &mut self.entries[number as usize];
         entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
