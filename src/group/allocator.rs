@@ -425,6 +425,7 @@ pub fn charge_unowned_to(group: Option<&Group>) {
 pub fn settle() {
     // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);
+    // At the end of an outermost slow path a thread does what is left, so an empty one will do.
     drop(SlowPath::enter());
     unowned_group::follow_exactly();
 }
@@ -449,9 +450,12 @@ fn catch_up_slow(header: Option<HeaderRef>) {
         .as_ref()
         .map(HeaderRef::counter)
         .filter(|counter| allocator::is_new(counter));
+    // The stock is closed because a limit is near, not because it is new: charges go on walking.
     if new.is_none() && !deferred().is_due() {
         return;
     }
+    // A program that enters a group does not expect its own wakers to run there: these are left to
+    // another thread.
     context::without_foreign(|| {
         let path = SlowPath::enter();
         if let (Some(new), Some(outermost)) = (new, path.outermost()) {

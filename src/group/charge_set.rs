@@ -324,6 +324,8 @@ impl Group {
             before: None,
         };
         let mut missed = Some(missed);
+        // Looked for before anything is charged: a set that can never be made asks no reclaimer and
+        // cancels nobody.
         let unknown = amounts
             .iter()
             .find(|&&(counter, _)| self.header_of(counter).is_none());
@@ -332,6 +334,8 @@ impl Group {
         } else {
             None
         };
+        // The slot of the charge that has missed may be lowered for it. This charge is not the next
+        // one to be made any more, so the slot is raised again.
         if (unknown.is_some() || full.is_some())
             && let Some(undone) = missed.take()
             && let Some(header) = self.header_of(amounts[at].0)
@@ -357,6 +361,7 @@ impl Group {
             }
             made.from = at;
         }
+        // All are made, and none goes back.
         mem::forget(made);
         Ok(())
     }
