@@ -314,7 +314,7 @@ pub mod figures {
 /// has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        BegunStep, Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle,
+        BegunStep, Owner, UnfinishedStep, catch_up, charge_unowned, charge_unowned_to,
         try_uncharge_unowned, uncharge_unowned, unowned, unowned_bytes,
     };
 }

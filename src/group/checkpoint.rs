@@ -85,7 +85,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn checkpoint() -> Result<(), ChargeError> {
-        allocator::catch_up(None);
+        allocator::catch_up_at_call(None);
         let Some(header) = current_header() else {
             return Ok(());
         };
