@@ -122,6 +122,7 @@ impl Group {
         if let GroupName::Text(text) = name
             && let Some(fault) = NameError::of_group(text)
         {
+            // A stranger may have given the name: an error does not carry all of a long one.
             let name = if fault == NameError::TooLong {
                 beginning(text).into_owned()
             } else {
@@ -202,6 +203,7 @@ impl Group {
             GroupName::Number(_) => u64::MAX.ilog10() as usize + 1,
             GroupName::Unnamed => 0,
         };
+        // A refusal for lack of memory must not end the program because its text needs some.
         let mut copy = String::new();
         copy.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
         // No text is longer than what is reserved.
