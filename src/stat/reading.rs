@@ -110,6 +110,8 @@ impl Stats {
         items: &StatItems,
         published: impl Iterator<Item = &'a PublishedStats>,
     ) {
+        // The first are the group's own, which have each item once: only those of nodes, after them,
+        // may meet an item that is there already.
         for (number, published) in published.enumerate() {
             for item in published.touched() {
                 let stat = items.stat(item);
