@@ -229,8 +229,8 @@ impl Reclaimer {
         self.code.call(|code| code.reclaim(want, context))
     }
 
-    /// Another thread was in it during the caller's one call since [`begun`](ForeignCalls::begun) returned
-    /// `before`.
+    /// Another thread was in it during the caller's one call since
+    /// [`begun`](ForeignCalls::begun) returned `before`.
     pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
         before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
     }

@@ -94,7 +94,8 @@ impl ForeignCalls {
 
     /// Returns the calls that are under way, and the noted calls that ever began, at one moment.
     pub(crate) fn begun(&self) -> (u64, u32) {
-        // Acquire (E24): after what the calls did that are over; pairs with the drop of a `ForeignCall`.
+        // Acquire (E24): after what the calls did that are over; pairs with the drop of a
+        // `ForeignCall`.
         let word = self.0.load(Ordering::Acquire);
         (word & UNDER_WAY, (word / NOTED) as u32)
     }
