@@ -305,7 +305,7 @@ pub mod figures {
         SnapshotRow, SpecChanges,
     };
     pub use crate::page_counter::{PeakLive, PeakLiveWindow, PeakWindow, TreeCounts};
-    pub use crate::reclaim::report::ReclaimReport;
+    pub use crate::reclaim::round::ReclaimReport;
     pub use crate::stat::{StatItem, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
 }
@@ -314,7 +314,7 @@ pub mod figures {
 /// has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        BegunStep, Owner, UnfinishedStep, charge_unowned, charge_unowned_to, settle,
+        BegunStep, Owner, UnfinishedStep, catch_up, charge_unowned, charge_unowned_to,
         try_uncharge_unowned, uncharge_unowned, unowned, unowned_bytes,
     };
 }

@@ -38,10 +38,10 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 /// cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// An object of an allocator, charged to the thread's group and given back: 53.
+/// An object of an allocator, charged to the thread's group and given back: 51.
 const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 58.0;
 
-/// An object of an allocator that grows by a byte and shrinks by it: 49, of which a `realloc` runs
+/// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs
 /// the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 

@@ -133,7 +133,7 @@ fn work(
         }
     });
     drop(tokio);
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     runtime.settle();
     Ok((
         messages_per_second,

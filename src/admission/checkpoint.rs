@@ -35,7 +35,7 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
             adds: 0,
             ..AttemptTerms::new(group, 1, wait_for != WaitFor::Nothing)
         };
-        let excess = Excess { terms, level };
+        let excess = ExcessAttempt { terms, level };
         let Progress::Continue(refusal) = excess.charge() else {
             continue;
         };
@@ -59,12 +59,12 @@ pub(crate) fn concerns(group: &Counter) -> bool {
 }
 
 /// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
-struct Excess<'a> {
+struct ExcessAttempt<'a> {
     terms: AttemptTerms<'a>,
     level: &'a Counter,
 }
 
-impl<'a> Attempt<'a> for Excess<'a> {
+impl<'a> Attempt<'a> for ExcessAttempt<'a> {
     fn terms(&self) -> &AttemptTerms<'a> {
         &self.terms
     }

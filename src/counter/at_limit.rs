@@ -84,7 +84,8 @@ pub(crate) fn retry<'a>(
             drain_and_retry(counter, n, top, refusal, outermost)
         }
         // An allocator that charges inside a slow path, which may hold the tree's lock: the charge
-        // is refused although there may be credit, and counted as such.
+        // is refused although there may be credit, and counted as such. Case 3 of the list of
+        // `docs/src/guarantees.md`, "Where it does not hold"; those of `OwnCredit` are its case 1.
         (DrainReach::AllThreads, None) => {
             counter
                 .tree()
@@ -145,6 +146,7 @@ fn drain_and_retry<'a>(
             }
         }
     }
+    // Cases 4 and 5 of the list of `docs/src/guarantees.md`, "Where it does not hold".
     tree.counts
         .refused_in_transit
         .fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::counter::object::tree::StockMove;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
-use crate::counter::spare_word::Side;
+use crate::counter::spare_word::CoverSide;
 use crate::counter::walk::{self, Walked};
 use crate::counter::{bookkeeping, cover, live_peak, look, width};
 use crate::sync::Ordering;
@@ -381,7 +381,7 @@ impl Counter {
         // and is in no transit of its own.
         let Some(block) = path.own_block() else {
             live_peak::note_mover(self, None);
-            let walked = cover::walk(self, n, mode, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, CoverSide::Allocated)?;
             let stock = StockFinding::Closed {
                 margin: walked.margin,
                 units: n,
@@ -412,7 +412,7 @@ impl Counter {
             } else {
                 batch
             };
-            if let Ok(walked) = cover::walk(self, units, ChargeMode::Batch, Side::Allocated) {
+            if let Ok(walked) = cover::walk(self, units, ChargeMode::Batch, CoverSide::Allocated) {
                 // Mutation: e6-transit-ends-early
                 // Mutation: e3-allocator-puts-and-does-not-look-again
                 self.keep_surplus(slot, units - n);
@@ -426,10 +426,10 @@ impl Counter {
             }
             // There is no room for a batch, or others wait for it. There may be for `n` alone, but
             // the stock would only take from them what they lack.
-            let walked = cover::walk(self, n, mode, Side::Allocated)?;
+            let walked = cover::walk(self, n, mode, CoverSide::Allocated)?;
             return Ok(charged(n, walked, StockFinding::LacksRoom, is_first));
         }
-        let walked = cover::walk(self, n, mode, Side::Allocated)?;
+        let walked = cover::walk(self, n, mode, CoverSide::Allocated)?;
         let (margin, units) = (walked.margin, n);
         let stock = if is_open {
             StockFinding::PassedBy { margin, units }

@@ -22,7 +22,7 @@ pub(crate) const BUDGET_SHARE: u64 = 16;
 
 /// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each
 /// counter is passed by its header.
-pub(crate) trait Extension: Any + Send + Sync {
+pub(crate) trait TreeExtension: Any + Send + Sync {
     /// Makes a root.
     fn root(&self, config: &CounterConfig) -> &'static Header;
 
@@ -59,7 +59,7 @@ pub struct CounterConfig {
     pub(crate) recursive: bool,
     pub(crate) name: Box<str>,
     /// `None`: a bare counter.
-    pub(crate) extension: Option<Arc<dyn Extension>>,
+    pub(crate) extension: Option<Arc<dyn TreeExtension>>,
 }
 
 impl CounterConfig {
@@ -132,15 +132,9 @@ impl CounterConfig {
 
     /// Sets whether stocks adapt (default), or are always open and take whole batches.
     ///
-    /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
-    /// batches of room at any level, room is 16; both grow with the number of threads above two. It
-    /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
-    /// each further refill, up to the batch. So a thread that charged little and sleeps leaves little behind. For
-    /// charges above the batch it gets up to 16 times as large, where all that may be stranded then is at most a
-    /// 32nd of the room at each limited counter. The
-    /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
-    /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
-    /// same.
+    /// A stock that adapts closes near a limit, begins small, and is wider for charges above the
+    /// batch. [`RuntimeBuilder::adaptive`](crate::RuntimeBuilder::adaptive) has the figures, which
+    /// hold here in units of this counter, and says what stocks that do not adapt are for.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -11,7 +11,7 @@ use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
-use crate::counter::spare_word::{Side, above_zero};
+use crate::counter::spare_word::{CoverSide, above_zero};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
 use crate::counter::{bookkeeping, look};
@@ -48,7 +48,7 @@ pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
         .find(|covering| ptr::eq(*covering, level))
         .or_else(|| top(counter));
     at.and_then(Counter::cover)
-        .map_or(n, |cover| Side::Reserved.come(cover.spare(), n).1)
+        .map_or(n, |cover| CoverSide::Reserved.come(cover.spare(), n).1)
 }
 
 /// Returns the part of the `credit` below a counter that is in its usage. In a group that covers,
@@ -67,7 +67,7 @@ pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
 pub(crate) fn come<'a, E>(
     counter: &'a Counter,
     n: u64,
-    side: Side,
+    side: CoverSide,
     end: Option<&'a Counter>,
     mut charge: impl FnMut(&'a Counter, u64, Option<&'a Counter>) -> Result<(), E>,
 ) -> Result<u64, E> {
@@ -101,7 +101,7 @@ pub(crate) fn come<'a, E>(
             go_below(counter, n, side, Some(level));
             // For a moment these bytes have paid for objects that others allocated. These are
             // unpaid again, so a charge in line needs less room, and usage has not fallen by it.
-            if side == Side::Reserved {
+            if side == CoverSide::Reserved {
                 serve_waiters(counter);
             }
             return Err(refused);
@@ -109,7 +109,7 @@ pub(crate) fn come<'a, E>(
         is_charged |= charged > 0;
     }
     match side {
-        Side::Reserved => {
+        CoverSide::Reserved => {
             // Counted only now that no level can refuse any more, so there is nothing to take back.
             let covers = covering_below(counter, end).filter_map(Counter::cover);
             covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
@@ -117,8 +117,8 @@ pub(crate) fn come<'a, E>(
         // E25: a thread that serves a line may have read usage with these bytes and spare without
         // them. Pairs with `Cover::spare`, which that thread reads.
         // Mutation: e25-allocated-bytes-become-unpaid-and-serve-none
-        Side::Allocated if is_charged => serve_waiters(counter),
-        Side::Allocated => {}
+        CoverSide::Allocated if is_charged => serve_waiters(counter),
+        CoverSide::Allocated => {}
     }
     Ok(rise)
 }
@@ -130,7 +130,7 @@ pub(crate) fn walk(
     counter: &Counter,
     n: u64,
     mode: ChargeMode,
-    side: Side,
+    side: CoverSide,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     if counter.cover().is_none() {
         walk::walk(counter, n, mode, None)
@@ -145,13 +145,13 @@ fn walk_covering(
     counter: &Counter,
     n: u64,
     mode: ChargeMode,
-    side: Side,
+    side: CoverSide,
 ) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
         let walked = walk::walk(level, more, mode, above)?;
         // A waiter's bytes are not this thread's.
-        if side == Side::Allocated {
+        if side == CoverSide::Allocated {
             note_charged(level, more, above);
         }
         all.join(walked);
@@ -216,7 +216,7 @@ pub(super) fn take_reserved(
 
 /// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last
 /// step. Returns the bytes that the highest of them has fallen by.
-pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Counter>) -> u64 {
+pub(super) fn go_below(counter: &Counter, n: u64, side: CoverSide, end: Option<&Counter>) -> u64 {
     let mut next = Some(counter).filter(|_| n > 0);
     let mut fall = 0;
     while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {

@@ -3,7 +3,7 @@
 
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
-use crate::counter::links::Hash;
+use crate::counter::links::NameHash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object, SHARE_OF_MAX};
@@ -76,7 +76,7 @@ fn join(tree: &Tree, init: CounterInit) -> Handle {
     let counter = Handle::adopt(counter);
     let first = tree
         .hierarchy
-        .lock_for(&counter, Hash::of_unnamed(&counter))
+        .lock_for(&counter, NameHash::of_unnamed(&counter))
         .link(&counter, false);
     finish_join(tree, &counter, first == Some(true));
     counter

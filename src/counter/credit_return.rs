@@ -3,7 +3,7 @@
 
 use crate::counter::cover;
 use crate::counter::object::Counter;
-use crate::counter::spare_word::Side;
+use crate::counter::spare_word::CoverSide;
 use crate::sync::Ordering;
 
 impl Counter {
@@ -12,7 +12,7 @@ impl Counter {
         // Charges of a group that covers take no credit, so these units are an allocator's: they go
         // as allocated bytes do, and usage falls by what spare says.
         if self.cover().is_some() {
-            cover::go_below(self, n, Side::Allocated, None);
+            cover::go_below(self, n, CoverSide::Allocated, None);
             return true;
         }
         self.uncharge(n, None) == n

@@ -7,7 +7,7 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35
 //! (opening/offline), E36 (closing/release).
 
-use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
+use crate::counter::object::tree::{Counters, SlotClaim, Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, CloseScope};
@@ -15,7 +15,7 @@ use crate::counter::{central, live_peak, width};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
-use crate::thread::reports::{Drained, note_drain};
+use crate::thread::reports::{DrainReport, note_drain};
 use crate::thread::slot::Slot;
 
 /// Passes of a drain that leaves the stocks open. Further ones would find only what running threads
@@ -289,7 +289,7 @@ impl Tree {
         self.sweep();
         let closing = pass == DrainPass::Closing;
         let complete = result.is_ok();
-        note_drain(Drained {
+        note_drain(DrainReport {
             stocks: from.len(),
             units,
             closing,
@@ -391,7 +391,7 @@ impl Stocks {
         }
         let units = slot.claim();
         if units > 0 {
-            self.claims.push(Claim { stock, slot, units });
+            self.claims.push(SlotClaim { stock, slot, units });
         }
         true
     }

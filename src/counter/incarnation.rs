@@ -47,7 +47,8 @@ const HANDLES_STUCK: u64 = 1 << 28;
 /// before they set it.
 const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
 
-pub(crate) struct State(AtomicU64);
+/// The state word of an object: its generation, its handles, and who has claimed it.
+pub(crate) struct ObjectState(AtomicU64);
 
 /// A generation that a thread read while the object was alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,14 +70,14 @@ fn is_stuck(word: u64) -> bool {
     word & HANDLES >= HANDLES_STUCK
 }
 
-impl Default for State {
+impl Default for ObjectState {
     /// The word of an object in the pool, in no incarnation yet.
     fn default() -> Self {
-        State(AtomicU64::new(OFFLINE))
+        ObjectState(AtomicU64::new(OFFLINE))
     }
 }
 
-impl State {
+impl ObjectState {
     /// Start an incarnation: online, with one handle. The caller took the object from the pool; no
     /// other thread has it.
     pub(crate) fn begin(&self) {
@@ -264,10 +265,10 @@ fn next_life(word: u64) -> u64 {
 /// For tests and models, which cannot create so many handles.
 #[cfg(test)]
 #[allow(dead_code)]
-impl State {
+impl ObjectState {
     /// Online, with `handles` left before the count sticks.
     pub(crate) fn before_it_sticks(handles: u64) -> Self {
-        State(AtomicU64::new(HANDLES_STUCK - handles))
+        ObjectState(AtomicU64::new(HANDLES_STUCK - handles))
     }
 
     /// Set the count as if so many handles had been forgotten.
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn a_count_that_sticks_is_that_of_an_object_in_use() {
         for (handles, offline) in [(0, false), (1, false), (2, false), (0, true)] {
-            let state = State::before_it_sticks(handles);
+            let state = ObjectState::before_it_sticks(handles);
             state.0.fetch_or(
                 7 << GENERATION | if offline { OFFLINE } else { 0 },
                 Ordering::Relaxed,

@@ -20,7 +20,7 @@ use crate::counter::handle::Handle;
 use crate::counter::index::NamesHint;
 use crate::counter::make::group;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, Shard};
-use crate::counter::object::{Counter, CounterRef, Links, Object};
+use crate::counter::object::{Counter, CounterRef, Object, TreeLinks};
 use crate::counter::slow_path::SlowPath;
 use crate::pool::NoMemory;
 use crate::sync::lock::{Lock, LockGuard, LockGuards};
@@ -29,7 +29,7 @@ use crate::sync::{Ordering, SHARDS};
 
 /// The hash of a group's name below its parent, which decides its shard.
 #[derive(Clone, Copy)]
-pub(crate) struct Hash(u64);
+pub(crate) struct NameHash(u64);
 
 /// Stores a link, as a pointer to the object. The caller has locked the shard, which orders it; so
 /// Relaxed will do here and in `get`.
@@ -60,7 +60,7 @@ pub(in crate::counter) fn linked(group: &Counter) -> CounterRef {
     unsafe { CounterRef::new(group) }
 }
 
-impl Links {
+impl TreeLinks {
     fn hash(&self) -> u64 {
         self.hash.load(Ordering::Relaxed)
     }
@@ -94,10 +94,10 @@ pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
 impl Hierarchy {
     /// Returns the hash of a name below its parent, and prefetches the place of the name: where
     /// there are many groups it is in no cache.
-    pub(crate) fn hash_name(&self, parent: &Counter, name: impl std::hash::Hash) -> Hash {
+    pub(crate) fn hash_name(&self, parent: &Counter, name: impl std::hash::Hash) -> NameHash {
         let hash = self.hasher.hash_one((parent.number, name));
         self.hints[shard_of(hash)].fetch(hash);
-        Hash(hash)
+        NameHash(hash)
     }
 
     /// The hint of the shard of a group, for [`Shard::reserve`].
@@ -110,7 +110,11 @@ impl Hierarchy {
     }
 
     /// The shard of a group that is in its incarnation but not linked yet, by the hash of its name.
-    pub(crate) fn lock_for(&self, group: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
+    pub(crate) fn lock_for(
+        &self,
+        group: &Counter,
+        NameHash(hash): NameHash,
+    ) -> LockGuard<'_, Shard> {
         group.links().hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
     }
@@ -123,7 +127,7 @@ impl Hierarchy {
     /// The child of that hash that is `the_one`.
     pub(crate) fn find(
         &self,
-        Hash(hash): Hash,
+        NameHash(hash): NameHash,
         the_one: impl Fn(&Counter) -> bool,
     ) -> Option<Handle> {
         let shard = self.lock_shard(hash);
@@ -174,10 +178,10 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-impl Hash {
+impl NameHash {
     /// The hash of a counter without a name, which no thread looks up.
-    pub(crate) fn of_unnamed(counter: &Counter) -> Hash {
-        Hash(spread(counter.number))
+    pub(crate) fn of_unnamed(counter: &Counter) -> NameHash {
+        NameHash(spread(counter.number))
     }
 }
 
@@ -355,7 +359,7 @@ fn link_before(group: &Counter, next: Option<&Counter>) {
 /// Unlinks a group from its list. Where it was the front, returns the new front, which the caller
 /// has to store.
 fn unlink(group: &Counter) -> Option<Option<&Counter>> {
-    let Links { next, prev, .. } = group.links();
+    let TreeLinks { next, prev, .. } = group.links();
     let next = get(next);
     let prev = get(prev);
     if let Some(next) = next {

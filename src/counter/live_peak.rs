@@ -122,7 +122,7 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
 
 /// From here on the level has several movers. It was `now` alone so far.
 fn end_mover(level: &Counter, now: u32) {
-    let seen = Mover::of(level.tree(), now).and_then(|mover| mover.look_at(level));
+    let seen = CreditMover::of(level.tree(), now).and_then(|mover| mover.look_at(level));
     if let Some(LoneMover { most, .. }) = seen.filter(|seen| seen.stands) {
         level.live_peak.record(most);
     }
@@ -135,7 +135,7 @@ pub(crate) fn leave(counter: &Counter) {
     if !loads_for_figures() {
         return;
     }
-    let Some(mover) = Mover::of(counter.tree(), me) else {
+    let Some(mover) = CreditMover::of(counter.tree(), me) else {
         return;
     };
     for level in counter.path_to_root() {
@@ -166,7 +166,7 @@ struct LoneMover {
 
 /// A mover, as another thread sees it at one moment. The way to its slot is the same for all levels
 /// that it moves, and is looked up once for a path.
-struct Mover<'a> {
+struct CreditMover<'a> {
     me: u32,
     tree: &'a Tree,
     block: &'a Block,
@@ -176,15 +176,15 @@ struct Mover<'a> {
     least: i64,
 }
 
-impl<'a> Mover<'a> {
+impl<'a> CreditMover<'a> {
     /// `None`: the word names no mover of this tree.
-    fn of(tree: &'a Tree, me: u32) -> Option<Mover<'a>> {
+    fn of(tree: &'a Tree, me: u32) -> Option<CreditMover<'a>> {
         let index = index_of(me)?;
         let block = block_of(tree, index)?;
         let still = tree.moving.seen_still();
         let over = block.transit.seen_over();
         let slot = block.slot(index).filter(|slot| !slot.is_vacant());
-        Some(Mover {
+        Some(CreditMover {
             me,
             tree,
             block,
@@ -579,7 +579,7 @@ fn note_anew_alone(counter: &Counter, me: u32) {
         let is_mine = |level: &&Counter| level.limits.mover.load(Ordering::Relaxed) == me;
         counter.path_to_root().filter(is_mine)
     };
-    let mover = Mover::of(counter.tree(), me);
+    let mover = CreditMover::of(counter.tree(), me);
     for level in levels() {
         match mover.as_ref().and_then(|mover| mover.look_at(level)) {
             Some(LoneMover { most, stands: true }) => level.live_peak.record(most),
@@ -620,7 +620,7 @@ fn read_in(level: &Counter, path: &SlowPath) -> LiveBounds {
     }
     // No credit is drained meanwhile.
     let stocks = level.tree().lock(path);
-    let alone = Mover::of(level.tree(), me).and_then(|mover| mover.look_at(level));
+    let alone = CreditMover::of(level.tree(), me).and_then(|mover| mover.look_at(level));
     if let Some(LoneMover { most, stands }) = alone {
         if stands {
             level.live_peak.record(most);

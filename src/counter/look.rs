@@ -13,7 +13,7 @@ use std::ptr;
 use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::object::tree::LookFinding;
 use crate::counter::object::{Counter, LimitWords, Object};
-use crate::counter::protection::Protected;
+use crate::counter::protection::ProtectionWords;
 use crate::counter::slow_path::LazySlowPath;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, DEFERRED_UNDERFLOW, EXCEEDED, WAITING};
 use crate::counter::{exceeded_mark, pressure_mark, thresholds};
@@ -116,7 +116,7 @@ pub(crate) fn fell_unkept(level: WeakCounter) {
     // Mutation: e11-uncharge-reports-nothing
     // Mutation: e25-uncharge-schedules-no-level
     let reports = found.is_any()
-        || protected.iter().any(Protected::is_set)
+        || protected.iter().any(ProtectionWords::is_set)
         || exceeded_mark::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle

@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{CounterObject, Incarnation, Links, Object, PlaceInGroup};
+use crate::counter::object::{CounterObject, Incarnation, Object, PlaceInGroup, TreeLinks};
 use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::Shared;
@@ -77,7 +77,7 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
                 .inspect_err(|_| objects::put(cache, object.number))?;
             first.write(CounterObject {
                 counter,
-                links: Links::new(),
+                links: TreeLinks::new(),
             });
         }
     }

@@ -18,11 +18,11 @@ use std::ptr::{self, NonNull};
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
-use crate::counter::incarnation::State;
+use crate::counter::incarnation::ObjectState;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::open_count::OpenStocks;
 use crate::counter::peak::{LivePeak, NO_MOVER, Peaks};
-use crate::counter::protection::Protected;
+use crate::counter::protection::ProtectionWords;
 use crate::counter::spare_word::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
@@ -123,11 +123,11 @@ unsafe impl Send for Object {}
 #[repr(C)]
 pub(crate) struct CounterObject {
     pub(crate) counter: Object,
-    pub(crate) links: Links,
+    pub(crate) links: TreeLinks,
 }
 
 /// A group's place among its siblings, and its children: see `links`.
-pub(crate) struct Links {
+pub(crate) struct TreeLinks {
     /// The hash that decides the group's shard. The lock of that shard protects this and its
     /// neighbours.
     pub(super) hash: StatU64,
@@ -135,10 +135,10 @@ pub(crate) struct Links {
     pub(super) prev: StatPtr<Object>,
 }
 
-impl Links {
-    pub(crate) fn new() -> Links {
+impl TreeLinks {
+    pub(crate) fn new() -> TreeLinks {
         let unlinked = || StatPtr::new(std::ptr::null_mut());
-        Links {
+        TreeLinks {
             hash: StatU64::new(0),
             next: unlinked(),
             prev: unlinked(),
@@ -207,7 +207,7 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
 pub(crate) struct Usage {
     /// The first counter's keeps all of a group; that of a further counter has generation and
     /// offline only.
-    pub(crate) state: State,
+    pub(crate) state: ObjectState,
     pub(crate) peaks: Peaks,
     /// The max as it was set, while the level is only observed and `limits.max` admits every
     /// charge.
@@ -282,7 +282,7 @@ pub(crate) struct LimitWords {
     /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
     /// By [`Protection`](crate::counter::protection::Protection).
-    pub(crate) protected: [Protected; 2],
+    pub(crate) protected: [ProtectionWords; 2],
 }
 
 // === An object, which nothing need keep ===
@@ -403,7 +403,7 @@ impl Object {
             && live_peak.is_new()
             && mover.load(Ordering::Relaxed) == NO_MOVER
             && pressure_from.load(Ordering::Relaxed) == 0
-            && protected.iter().all(Protected::is_clean)
+            && protected.iter().all(ProtectionWords::is_clean)
             && watched.bits() == 0
     }
 
@@ -452,7 +452,7 @@ impl Object {
         peak_step.store(0, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
-        protected.iter().for_each(Protected::reset);
+        protected.iter().for_each(ProtectionWords::reset);
         watched.reset();
         children.reset();
         self.central().into_iter().for_each(CentralWord::end_wait);
@@ -465,7 +465,7 @@ impl Object {
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &ObjectState {
         &self.usage.state
     }
 
@@ -480,7 +480,7 @@ impl Object {
 
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn links(&self) -> &Links {
+    pub(crate) fn links(&self) -> &TreeLinks {
         // SAFETY: as in `first`.
         unsafe { &(*self.object).links }
     }

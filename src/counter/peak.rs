@@ -122,7 +122,7 @@ impl LiveWindowsOfCounter {
 
 /// The windows of a tree, by their counter.
 #[derive(Default)]
-pub(crate) struct Windows(ByNumber<Vec<Arc<StatU64>>>);
+pub(crate) struct PeakWindows(ByNumber<Vec<Arc<StatU64>>>);
 
 impl Peaks {
     /// True if `usage` is a new peak. The running peak is never above the other one, so one load is
@@ -181,7 +181,7 @@ impl Peaks {
     }
 }
 
-impl Windows {
+impl PeakWindows {
     /// A window on the counter of that key, which starts from `usage`.
     pub(crate) fn open(
         &mut self,

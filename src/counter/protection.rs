@@ -17,8 +17,9 @@ impl Protection {
     pub(crate) const ALL: [Protection; 2] = [Protection::Min, Protection::Low];
 }
 
+/// The words of one level for one kind of protection.
 #[derive(Default)]
-pub(crate) struct Protected {
+pub(crate) struct ProtectionWords {
     setting: AtomicU64,
     /// min(usage, setting) as last reported to the parent.
     reported: AtomicU64,
@@ -26,7 +27,7 @@ pub(crate) struct Protected {
     children: AtomicI64,
 }
 
-impl Protected {
+impl ProtectionWords {
     pub(crate) fn is_clean(&self) -> bool {
         self.setting() == 0
     }
@@ -59,7 +60,7 @@ impl Protected {
     /// exchanges last has seen every change before it, so the last report is right: the kernel's
     /// one-shot form can leave a stale one.
     #[cold]
-    pub(crate) fn report(&self, usage: impl Fn() -> u64, parent: &Protected) {
+    pub(crate) fn report(&self, usage: impl Fn() -> u64, parent: &ProtectionWords) {
         loop {
             // SeqCst (E11): usage and the setting after the exchange of the turn before; pairs with
             // the exchange on usage before `is_set`.

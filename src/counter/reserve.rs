@@ -11,7 +11,7 @@ use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare_word::Side;
+use crate::counter::spare_word::CoverSide;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
@@ -25,12 +25,18 @@ pub(crate) fn charge<'a>(
 ) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
     let mut rise = 0;
-    come(counter, n, Side::Reserved, None, |level, more, above| {
-        admit(level, &path, more, above, reach)?;
-        note_charged(level, more, above);
-        rise = more.max(rise);
-        Ok(())
-    })?;
+    come(
+        counter,
+        n,
+        CoverSide::Reserved,
+        None,
+        |level, more, above| {
+            admit(level, &path, more, above, reach)?;
+            note_charged(level, more, above);
+            rise = more.max(rise);
+            Ok(())
+        },
+    )?;
     bookkeeping::audit_charged(counter, path.own_block(), n);
     Ok(rise)
 }
@@ -39,19 +45,25 @@ pub(crate) fn charge<'a>(
 #[cold]
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
-    let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
-        // As any forced charge: first what fits after a drain, then the rest above max.
-        if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
-            let walked = walk::walk(level, more, ChargeMode::Force, above);
-            if walked.is_ok_and(|walked| walked.above_max.is_some())
-                && let Some(outermost) = path.outermost()
-            {
-                at_limit::close_crossed(level, outermost);
+    let forced = come(
+        counter,
+        n,
+        CoverSide::Reserved,
+        None,
+        |level, more, above| {
+            // As any forced charge: first what fits after a drain, then the rest above max.
+            if admit(level, &path, more, above, DrainReach::AllThreads).is_err() {
+                let walked = walk::walk(level, more, ChargeMode::Force, above);
+                if walked.is_ok_and(|walked| walked.above_max.is_some())
+                    && let Some(outermost) = path.outermost()
+                {
+                    at_limit::close_crossed(level, outermost);
+                }
             }
-        }
-        note_charged(level, more, above);
-        Ok::<_, Infallible>(())
-    });
+            note_charged(level, more, above);
+            Ok::<_, Infallible>(())
+        },
+    );
     let Ok(_) = forced;
     bookkeeping::audit_charged(counter, path.own_block(), n);
 }
@@ -84,7 +96,9 @@ pub(crate) fn uncharge(counter: &Counter, n: u64) {
     // Read while the reserved bytes keep the counter. After they are gone it may be released, and
     // even be another group.
     let stale = WeakCounter::new(counter);
-    let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
+    let fall = counter.in_transit(alone, |_| {
+        go_below(counter, taken, CoverSide::Reserved, None)
+    });
     // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
     // now. A charge in line needs less room for that, and no look has told it.
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none

@@ -16,7 +16,7 @@ pub(crate) struct Cover {
 
 /// From which of the two sums bytes come or go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum CoverSide {
     Reserved,
     /// By an allocator, or credit for it.
     Allocated,
@@ -28,16 +28,16 @@ pub(super) fn above_zero(spare: i64) -> u64 {
     spare.max(0).cast_unsigned()
 }
 
-impl Side {
+impl CoverSide {
     /// The new spare after `n` more bytes, and what the larger of the two sums rises by.
     pub(super) fn come(self, spare: i64, n: u64) -> (i64, u64) {
         match self {
-            Side::Reserved => {
+            CoverSide::Reserved => {
                 // Bytes that fill up a spare below zero pay for objects that are in usage already.
                 let next = spare.wrapping_add(n.cast_signed());
                 (next, above_zero(next) - above_zero(spare))
             }
-            Side::Allocated => {
+            CoverSide::Allocated => {
                 // What spare has above zero pays for the objects. The rest is unpaid, and raises
                 // usage.
                 let next = spare.wrapping_sub(n.cast_signed());
@@ -50,8 +50,10 @@ impl Side {
     /// reverse of [`come`](Self::come).
     pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
         match self {
-            Side::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
-            Side::Allocated => {
+            CoverSide::Reserved => {
+                above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed()))
+            }
+            CoverSide::Allocated => {
                 n - (above_zero(spare.wrapping_add(n.cast_signed())) - above_zero(spare))
             }
         }
@@ -82,7 +84,7 @@ impl Cover {
     pub(super) fn come<E>(
         &self,
         n: u64,
-        side: Side,
+        side: CoverSide,
         mut charge: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut charged = 0;
@@ -114,12 +116,12 @@ impl Cover {
     /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller
     /// uncharges it afterwards. One exchange will do, without a loop: bytes that go are never
     /// refused, and the exchange tells what spare was before.
-    pub(super) fn go(&self, n: u64, side: Side) -> u64 {
+    pub(super) fn go(&self, n: u64, side: CoverSide) -> u64 {
         // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with
         // `come`. E25: as there.
         let spare = match side {
-            Side::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::SeqCst),
-            Side::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::SeqCst),
+            CoverSide::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::SeqCst),
+            CoverSide::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::SeqCst),
         };
         side.fall(spare, n)
     }

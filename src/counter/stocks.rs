@@ -8,7 +8,7 @@
 //! E48 (a stock is uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
-use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks, Tree};
+use crate::counter::object::tree::{Counters, Hierarchy, SlotClaim, Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef, Object, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
@@ -38,7 +38,7 @@ impl Stocks {
             + self.central.len()
             + self.scratch.capacity()
             + self.pending_close.capacity();
-        (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
+        (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<SlotClaim>()) as u64
     }
 
     /// True if there is memory for one more open stock.
@@ -260,7 +260,7 @@ mod tests {
         stocks.scratch.reserve_exact(100);
         stocks.pending_close.reserve_exact(30);
         stocks.claims.reserve_exact(20);
-        let least = (130 * size_of::<&Counter>() + 20 * size_of::<Claim>()) as u64;
+        let least = (130 * size_of::<&Counter>() + 20 * size_of::<SlotClaim>()) as u64;
         assert!(
             (least..2 * least).contains(&stocks.bytes()),
             "{} bytes",

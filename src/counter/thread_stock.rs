@@ -17,7 +17,7 @@ use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::local;
 use crate::thread::slot::{Put, Slot};
-use crate::thread::slow_path::Outside;
+use crate::thread::slow_path::OutsideSlowPath;
 use crate::thread::transit::InTransit;
 
 // === Transit ===
@@ -79,12 +79,12 @@ impl Counter {
 
     /// This thread, where it may charge a closed stock: outside of any slow path.
     #[inline(always)]
-    pub(super) fn outside_if_closed(&self) -> Option<Outside> {
+    pub(super) fn outside_if_closed(&self) -> Option<OutsideSlowPath> {
         // Relaxed: a first look, there is another in transit.
         let is_closed =
             self.header.capacity.load(Ordering::Relaxed) == 0 && !self.incarnation().slow_only;
         if is_closed {
-            Outside::this_thread()
+            OutsideSlowPath::this_thread()
         } else {
             None
         }
@@ -96,7 +96,7 @@ impl Counter {
     #[inline(always)]
     pub(super) fn begin_closed_transit<'t>(
         &self,
-        thread: Option<&'t Outside>,
+        thread: Option<&'t OutsideSlowPath>,
     ) -> Option<(InTransit<'t>, bool)> {
         let block = thread?.block();
         let (transit, first) = self.begin_transit(block);

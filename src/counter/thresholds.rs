@@ -6,13 +6,13 @@
 //! background).
 
 use crate::counter::object::{Counter, Object};
-use crate::counter::protection::{Protected, Protection};
+use crate::counter::protection::{Protection, ProtectionWords};
 use crate::counter::watch::{HIGH, RECLAIMS, REPORTED};
 use crate::sync::{Ordering, fence_after_exchange};
 
 // === Protection ===
 
-fn protected(counter: &Counter, kind: Protection) -> &Protected {
+fn protected(counter: &Counter, kind: Protection) -> &ProtectionWords {
     &counter.limits.protected[kind as usize]
 }
 

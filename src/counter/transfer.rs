@@ -11,7 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare_word::Side;
+use crate::counter::spare_word::CoverSide;
 use crate::counter::walk;
 
 /// Bytes that the side which takes a charge has been charged.
@@ -65,7 +65,7 @@ pub(crate) fn transfer_in<'a>(
             Ok(())
         };
         let come = if counter.cover().is_some() {
-            cover::come(counter, n, Side::Reserved, Some(common), &mut charge)
+            cover::come(counter, n, CoverSide::Reserved, Some(common), &mut charge)
         } else {
             charge(counter, n, Some(common)).map(|()| n)
         };
@@ -97,7 +97,7 @@ pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: T
         let covers = counter.cover().is_some();
         let fall = if covers {
             let (reserved, _kept) = cover::take_reserved(counter, n, Some(common));
-            cover::go_below(counter, reserved, Side::Reserved, Some(common))
+            cover::go_below(counter, reserved, CoverSide::Reserved, Some(common))
         } else {
             counter.uncharge(n, Some(common));
             n

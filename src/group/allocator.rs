@@ -396,18 +396,18 @@ pub fn unowned_bytes() -> u64 {
 /// the next such call, even if it goes offline.
 ///
 /// The charge follows the bytes with a delay: it lags by less than 1.1 MiB for each thread, and by
-/// what a thread allocates before it next calls the crate outside of an allocator. After [`settle`]
+/// what a thread allocates before it next calls the crate outside of an allocator. After [`catch_up`]
 /// it is exact.
 ///
 /// ```
-/// use memcg::allocator::{charge_unowned, charge_unowned_to, settle, uncharge_unowned};
+/// use memcg::allocator::{charge_unowned, charge_unowned_to, catch_up, uncharge_unowned};
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let shared = runtime.root().create("shared", Limits::new())?;
 /// charge_unowned_to(Some(&shared));
 /// charge_unowned(100);
-/// settle();
+/// catch_up();
 /// assert_eq!(shared.live(), 100);
 /// uncharge_unowned(100);
 /// charge_unowned_to(None);
@@ -422,36 +422,40 @@ pub fn charge_unowned_to(group: Option<&Group>) {
 /// brings the charge of [`unowned_bytes`] up to date. It may call listeners and wakers, as any call
 /// that uncharges, and takes locks for a moment. Call it before you read figures that have to be
 /// exact; everything else works without.
-pub fn settle() {
+pub fn catch_up() {
     // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);
+    // At the end of an outermost slow path a thread does what is left, so an empty one will do.
     drop(SlowPath::enter());
     unowned_group::follow_exactly();
 }
 
 /// A call outside of an allocator begins, with `header` as the current group from here on.
 #[inline]
-pub(super) fn catch_up(header: Option<HeaderRef>) {
+pub(super) fn catch_up_at_call(header: Option<HeaderRef>) {
     // Relaxed: a hint. A new group has a closed stock, and an allocator opens none.
     let is_closed =
         |header: HeaderRef| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
     if deferred().is_due() || header.is_some_and(is_closed) {
-        catch_up_slow(header);
+        catch_up_at_call_slow(header);
     }
 }
 
-/// Does the work of [`settle`], without foreign code and without the last bytes; and opens the
+/// Does the work of [`catch_up`], without foreign code and without the last bytes; and opens the
 /// stock of a group that no thread has charged yet.
 #[cold]
 #[inline(never)]
-fn catch_up_slow(header: Option<HeaderRef>) {
+fn catch_up_at_call_slow(header: Option<HeaderRef>) {
     let new = header
         .as_ref()
         .map(HeaderRef::counter)
         .filter(|counter| allocator::is_new(counter));
+    // The stock is closed because a limit is near, not because it is new: charges go on walking.
     if new.is_none() && !deferred().is_due() {
         return;
     }
+    // A program that enters a group does not expect its own wakers to run there: these are left to
+    // another thread.
     context::without_foreign(|| {
         let path = SlowPath::enter();
         if let (Some(new), Some(outermost)) = (new, path.outermost()) {

@@ -170,10 +170,10 @@ impl CentralStock {
     /// let stock = CentralStock::of(&queue);
     /// let message = stock.charge_if_room(600).ok_or("600 fit")?;
     /// stock.give_back(message); // stays charged, as credit
-    /// assert_eq!((stock.release(), stock.credit(), queue.usage()), (600, 0, 0));
+    /// assert_eq!((stock.release_credit(), stock.credit(), queue.usage()), (600, 0, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn release(&self) -> u64 {
+    pub fn release_credit(&self) -> u64 {
         central::release_credit(self.group.first())
     }
 

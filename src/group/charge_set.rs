@@ -26,7 +26,7 @@ pub trait Amounts: Sealed {
     type Charges;
 
     #[doc(hidden)]
-    fn charge_to(&self, group: &Group, verb: Verb) -> Result<Self::Charges, ChargeError>;
+    fn charge_to(&self, group: &Group, verb: SetVerb) -> Result<Self::Charges, ChargeError>;
 }
 
 mod sealed {
@@ -34,12 +34,12 @@ mod sealed {
 
     /// How each charge of a set is made.
     #[derive(Clone, Copy, Debug)]
-    pub enum Verb {
+    pub enum SetVerb {
         Charge,
         TryCharge,
     }
 }
-use sealed::{Sealed, Verb};
+use sealed::{Sealed, SetVerb};
 
 impl<const N: usize, A> Sealed for [(CounterKey, A); N] {}
 
@@ -47,7 +47,7 @@ impl<const N: usize, A: IntoBytes + Copy> Amounts for [(CounterKey, A); N] {
     type Charges = [Charge; N];
 
     #[inline(always)]
-    fn charge_to(&self, group: &Group, verb: Verb) -> Result<[Charge; N], ChargeError> {
+    fn charge_to(&self, group: &Group, verb: SetVerb) -> Result<[Charge; N], ChargeError> {
         let amounts = self.map(|(counter, amount)| (counter, amount.into_bytes().0));
         let mut headers = [group.header; N];
         group.charge_each(&amounts, &mut headers, |missed| {
@@ -67,7 +67,7 @@ impl<A: IntoBytes + Copy> Amounts for [(CounterKey, A)] {
     type Charges = Charges;
 
     #[inline]
-    fn charge_to(&self, group: &Group, verb: Verb) -> Result<Charges, ChargeError> {
+    fn charge_to(&self, group: &Group, verb: SetVerb) -> Result<Charges, ChargeError> {
         let amounts: SmallVec<[(CounterKey, u64); ON_STACK]> = self
             .iter()
             .map(|&(counter, amount)| (counter, amount.into_bytes().0))
@@ -226,7 +226,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn charge_set<S: Amounts + ?Sized>(&self, amounts: &S) -> Result<S::Charges, ChargeError> {
-        amounts.charge_to(self, Verb::Charge)
+        amounts.charge_to(self, SetVerb::Charge)
     }
 
     /// Charges one counter or several as [`charge_set`](Self::charge_set) does, each as
@@ -258,7 +258,7 @@ impl Group {
         &self,
         amounts: &S,
     ) -> Result<S::Charges, ChargeError> {
-        amounts.charge_to(self, Verb::TryCharge)
+        amounts.charge_to(self, SetVerb::TryCharge)
     }
 
     /// Makes the charges of a set, and returns their headers in place of those given. `rest` makes
@@ -315,7 +315,7 @@ impl Group {
         &self,
         amounts: &[(CounterKey, u64)],
         (at, missed): (usize, Consume),
-        verb: Verb,
+        verb: SetVerb,
     ) -> Result<(), ChargeError> {
         let mut made = MadeCharges {
             group: self,
@@ -324,6 +324,8 @@ impl Group {
             before: None,
         };
         let mut missed = Some(missed);
+        // Looked for before anything is charged: a set that can never be made asks no reclaimer and
+        // cancels nobody.
         let unknown = amounts
             .iter()
             .find(|&&(counter, _)| self.header_of(counter).is_none());
@@ -332,6 +334,8 @@ impl Group {
         } else {
             None
         };
+        // The slot of the charge that has missed may be lowered for it. This charge is not the next
+        // one to be made any more, so the slot is raised again.
         if (unknown.is_some() || full.is_some())
             && let Some(undone) = missed.take()
             && let Some(header) = self.header_of(amounts[at].0)
@@ -357,6 +361,7 @@ impl Group {
             }
             made.from = at;
         }
+        // All are made, and none goes back.
         mem::forget(made);
         Ok(())
     }
@@ -366,7 +371,7 @@ impl Group {
         &self,
         (counter, bytes): (CounterKey, u64),
         tried: Consume,
-        verb: Verb,
+        verb: SetVerb,
     ) -> Result<(), ChargeError> {
         let header = self
             .header_of(counter)
@@ -375,8 +380,8 @@ impl Group {
             return Ok(());
         }
         match verb {
-            Verb::Charge => charge_and_sleep_slow(header, bytes, tried),
-            Verb::TryCharge => try_charge_slow(header, bytes, tried),
+            SetVerb::Charge => charge_and_sleep_slow(header, bytes, tried),
+            SetVerb::TryCharge => try_charge_slow(header, bytes, tried),
         }
     }
 

@@ -299,6 +299,8 @@ fn charge_spare_slow(header: HeaderRef, bytes: u64, missed: Consume, grow: GrowB
         GrowBy::TryCharge => at_once(AtOnceEffort::Drain),
         GrowBy::With(OnFull::Start) => at_once(AtOnceEffort::Start),
         GrowBy::With(OnFull::Now) => at_once(AtOnceEffort::Own),
+        // The caller can do without these bytes: to wait in line for them would hold it up, and the
+        // charges behind it.
         GrowBy::With(OnFull::IfRoom | OnFull::Wait(_)) => {
             context::without_foreign(|| charge_if_room(header, bytes, missed)).is_ok()
         }

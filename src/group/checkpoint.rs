@@ -85,7 +85,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn checkpoint() -> Result<(), ChargeError> {
-        allocator::catch_up(None);
+        allocator::catch_up_at_call(None);
         let Some(header) = current_header() else {
             return Ok(());
         };
@@ -162,6 +162,8 @@ fn checkpoint_slow(header: HeaderRef) -> Result<(), ChargeError> {
 
 /// The delay is over: perhaps because the group was cancelled meanwhile.
 fn went_on(group: &Group) -> Result<(), ChargeError> {
+    // The thread, or the task, has slept since the check, and may have been chosen as a victim
+    // meanwhile. It would go on until its next checkpoint.
     if is_cancelled(group.first()) {
         Err(refused(ChargeFailure::Cancelled, group))
     } else {
@@ -309,6 +311,7 @@ impl Future for CheckpointFuture {
             return Poll::Ready(Ok(()));
         };
         let polled = CheckpointFuture::poll_asked(pause, group, *delayed_as, context.waker());
+        // Whoever keeps the future after its end, as a `join` does, keeps no group by it.
         if polled.is_ready() {
             self.pause = None;
             self.group = None;

@@ -48,7 +48,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn enter(&self) -> EnterGuard {
-        allocator::catch_up(Some(self.header));
+        allocator::catch_up_at_call(Some(self.header));
         EnterGuard {
             _entry: EnteredScope::enter(self.header.header()),
             group: self.clone(),
@@ -79,7 +79,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
-        allocator::catch_up(Some(self.header));
+        allocator::catch_up_at_call(Some(self.header));
         current::within(Some(self.header.header()), work)
     }
 

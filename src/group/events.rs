@@ -101,6 +101,7 @@ impl Events {
         let listener = self.listener(event);
         let waker = parked_waker();
         while listener.poll(&waker).is_none() {
+            // Time is over. The event may have happened after the look above, so there is one more.
             if !park_until(until) {
                 return listener.poll(&waker).is_some();
             }

@@ -40,7 +40,7 @@ pub trait InGroup: Sized {
     /// nothing.
     fn in_group(self, group: &Group) -> Grouped<Self> {
         // Once, for all polls: the stock of a new group opens.
-        allocator::catch_up(Some(group.header));
+        allocator::catch_up_at_call(Some(group.header));
         Grouped {
             value: ManuallyDrop::new(self),
             group: group.clone(),
@@ -130,7 +130,7 @@ impl<T> Grouped<T> {
         // SAFETY: the value stays where the wrapper is: nothing moves it out, and the drop drops it
         // in place.
         let Grouped { value, group } = unsafe { self.get_unchecked_mut() };
-        allocator::catch_up(None);
+        allocator::catch_up_at_call(None);
         // SAFETY: as above; `self` was pinned.
         let value = unsafe { Pin::new_unchecked(&mut **value) };
         within(Some(group.header.header()), || poll(value))

@@ -12,7 +12,7 @@ use crate::counter::{children, credit, ledger, thresholds};
 use crate::hierarchy::{group_tree, limits, stats};
 use crate::pressure::{incidents, line, throttle};
 use crate::reclaim::{excess, shares};
-use crate::stat::visits::Unlist;
+use crate::stat::visits::UnlistPolicy;
 use crate::state::incidents::Incident;
 use crate::sync::Ordering;
 use crate::units::{Bytes, IntoBytes};
@@ -383,7 +383,7 @@ impl GroupInspector<'_> {
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     pub fn flush(&self) {
-        stats::flush(self.group.first(), Unlist::Many);
+        stats::flush(self.group.first(), UnlistPolicy::Many);
     }
 
     /// Does what [`flush`](Self::flush) does if more than

@@ -607,6 +607,7 @@ impl Limits {
             let contradict = match (below, above) {
                 (Limit::Bytes(below), Limit::Bytes(above)) => below > above,
                 (Limit::Percent(below), Limit::Percent(above)) => below > above,
+                // What a percentage is in bytes depends on the groups above, and moves with them.
                 _ => false,
             };
             if contradict {

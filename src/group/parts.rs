@@ -94,6 +94,8 @@ impl Charge {
                 into: Charge::new(self.header, 0),
             });
         }
+        // Bytes move without an uncharge: they are charged, and only their guard is another one. A
+        // charge of no bytes has a handle instead, which its drop gives back.
         if other.bytes() > 0 {
             self.grown(ManuallyDrop::new(other).bytes());
         }
@@ -144,6 +146,7 @@ impl Charge {
         }
         move_charge((from, new, common), bytes)
             .map_err(|failure| ChargeError::new(failure, new, bytes))?;
+        // Without bytes it is a handle that keeps the group, and it moves as they would.
         if bytes == 0 {
             pin_group(new);
             unpin_group(from);

@@ -8,7 +8,7 @@ use crate::counter::object::tree::Tree;
 use crate::pressure::started;
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
-use crate::reclaim::report::ReclaimReport;
+use crate::reclaim::round::ReclaimReport;
 use crate::state::reclaimer::{Reclaim, ReclaimContext, ReclaimPriority, Reclaimer};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;

@@ -321,9 +321,11 @@ impl OverLimitError {
         let apart = self.amount(self.usage.abs_diff(self.max));
         match () {
             () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
+            // The request alone is beyond what any counter can hold: neither figure explains it.
             () if self.usage == 0 && self.max >= USAGE_MAX => Ok(()),
             () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
             () if self.usage == 0 => write!(f, ", max {max}"),
+            // Rounded as they are printed, the two look alike. Their difference does not.
             () if self.usage != self.max && usage.to_string() == max.to_string() => {
                 let side = if self.usage > self.max {
                     "above"
@@ -427,6 +429,7 @@ impl OverLimitError {
             || format!("raise max{of} of {at}"),
             |setting| format!("raise {setting}"),
         );
+        // It would not fit into an empty group, so no step that frees memory is named.
         if self.requested > self.most() {
             return vec![raise, "charge less".to_string()];
         }

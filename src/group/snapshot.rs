@@ -18,7 +18,7 @@ use crate::hierarchy::{events, group_tree, importance, limits, stats};
 use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
-use crate::stat::visits::Unlist;
+use crate::stat::visits::UnlistPolicy;
 use crate::stat::{StatKey, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
@@ -235,7 +235,7 @@ impl Group {
         let top = self.first();
         shares::look(top.tree());
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
-        let is_flushed = stats::flush(top, Unlist::Never).is_some();
+        let is_flushed = stats::flush(top, UnlistPolicy::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let of_ledger = if ledger::any() {
             &StatKey::LEDGER[..]

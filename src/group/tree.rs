@@ -14,7 +14,7 @@ use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::pressure::pressure_levels;
-use crate::stat::visits::Unlist;
+use crate::stat::visits::UnlistPolicy;
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, IntoName, beginning};
 
@@ -122,6 +122,7 @@ impl Group {
         if let GroupName::Text(text) = name
             && let Some(fault) = NameError::of_group(text)
         {
+            // A stranger may have given the name: an error does not carry all of a long one.
             let name = if fault == NameError::TooLong {
                 beginning(text).into_owned()
             } else {
@@ -202,6 +203,7 @@ impl Group {
             GroupName::Number(_) => u64::MAX.ilog10() as usize + 1,
             GroupName::Unnamed => 0,
         };
+        // A refusal for lack of memory must not end the program because its text needs some.
         let mut copy = String::new();
         copy.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
         // No text is longer than what is reserved.
@@ -309,7 +311,7 @@ impl Group {
             children,
         })?;
         // Additions that threads make from here on go up with a later flush, or with the release.
-        stats::flush(self.first(), Unlist::Never);
+        stats::flush(self.first(), UnlistPolicy::Never);
         unowned::may_have_changed();
         Ok(())
     }
@@ -336,7 +338,7 @@ impl Group {
     /// Takes all groups below offline, and this one if it is to go `with` them.
     pub(crate) fn end_tree(&self, with: bool) {
         offline::offline_tree(self.first().tree(), self.first(), with);
-        stats::flush(self.first(), Unlist::Never);
+        stats::flush(self.first(), UnlistPolicy::Never);
     }
 
     /// Returns true if the group is offline. One load.

@@ -145,7 +145,8 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
             .event_counts
             .fetch_add(1, Ordering::Relaxed);
     } else {
-        // Another thread has given the group counts meanwhile, and may have counted there already.
+        // Another thread has given the group counts meanwhile, and may have counted there already:
+        // its counts stay.
         put_back(cache, made);
     }
     counts(group)

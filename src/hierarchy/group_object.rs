@@ -14,13 +14,13 @@ use std::cell::UnsafeCell;
 use crate::counter::make::{is_made, made, new_counter};
 use crate::counter::object::Object;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, HeaderRef, Links, PlaceInGroup};
+use crate::counter::object::{Counter, CounterObject, HeaderRef, PlaceInGroup, TreeLinks};
 use crate::hierarchy::declared_counters::DeclaredCounters;
 use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{PoolKind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
-use crate::state::applied::Applied;
+use crate::state::applied::AppliedSettings;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
@@ -38,7 +38,7 @@ pub(crate) struct GroupObject {
     state: CounterState,
     pub(crate) oom: OomFlags,
     /// The settings that come from a spec.
-    pub(crate) applied: Applied,
+    pub(crate) applied: AppliedSettings,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -98,6 +98,8 @@ const _: () = assert!(
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn of(counter: &Counter) -> &GroupObject {
+    // In release builds, too: the object of a bare counter is smaller, and the cast would read past
+    // its end.
     assert!(
         counter.tree().policies().is_some(),
         "the counter of a group"
@@ -218,6 +220,7 @@ pub(crate) fn take(
             if is_made(at(position)) {
                 continue;
             }
+            // The counters of an object find each other by these offsets; 0 ends the row.
             let next = if position + 1 < counters {
                 counter_at(position + 1) / PoolAlign::WORD
             } else {
@@ -258,11 +261,11 @@ impl GroupObject {
         GroupObject {
             object: CounterObject {
                 counter: memory,
-                links: Links::new(),
+                links: TreeLinks::new(),
             },
             state: CounterState::default(),
             oom: OomFlags::default(),
-            applied: Applied::default(),
+            applied: AppliedSettings::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),

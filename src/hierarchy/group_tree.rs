@@ -15,9 +15,9 @@ use crate::state::events::event_cache;
 use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
-use crate::state::reclaim::{RECLAIM_TIME, Registered, Rings};
+use crate::state::reclaim::{RECLAIM_TIME, RegisteredReclaimers, Rings};
 use crate::state::shares::Shares;
-use crate::state::started::Started;
+use crate::state::started::StartedWork;
 use crate::state::waiting::Waiting;
 use crate::sync::clock;
 use crate::sync::lock::{Lock, Rank};
@@ -40,12 +40,12 @@ pub(crate) struct GroupTree {
     pub(crate) events: Shared<Cache>,
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
-    pub(crate) reclaimers: Lock<Registered>,
+    pub(crate) reclaimers: Lock<RegisteredReclaimers>,
     pub(crate) rings: Lock<Rings<WeakCounter>>,
     pub(crate) waiting: Lock<Waiting>,
     pub(crate) listeners: Lock<Listeners>,
     pub(crate) oom: Lock<Oom>,
-    pub(crate) started: Lock<Started>,
+    pub(crate) started: Lock<StartedWork>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
     /// Bytes that the root's max leaves out: memory of the process that no group is charged for. A
@@ -141,12 +141,12 @@ impl GroupTree {
             numa,
             events: event_cache(settings.pool_align),
             event_counts: AtomicU64::new(0),
-            reclaimers: Lock::new(Rank::Bookkeeping, Registered::default()),
+            reclaimers: Lock::new(Rank::Bookkeeping, RegisteredReclaimers::default()),
             rings: Lock::new(Rank::Rings, Rings::default()),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
-            started: Lock::new(Rank::Bookkeeping, Started::default()),
+            started: Lock::new(Rank::Bookkeeping, StartedWork::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, stalls),
             uncharged: AtomicU64::new(0),

@@ -61,6 +61,8 @@ fn resolve(
         Limit::Bytes(bytes) => Ok(bytes),
         Limit::Unlimited => Ok(u64::MAX),
         Limit::Percent(percent) => {
+            // Reclaim in the background begins at a part of the max that the group itself has. All
+            // other percentages share out what a group above has.
             let own = (kind == LimitKind::ReclaimAbove).then_some(own);
             let mut maxima = own
                 .into_iter()
@@ -129,8 +131,9 @@ pub(crate) fn set(
             .filter(|&&(kind, _)| due.has(Settings::limit(kind)))
             .filter_map(|&(kind, limit)| Some((kind, limit?)))
     };
+    // All are resolved before one is set, so that a refusal leaves nothing half done.
     let mut bytes = [0; LimitKind::ALL.len()];
-    // The max is the first of all kinds.
+    // The max is the first of all kinds: what follows is resolved by the one that is about to be.
     let mut max = counter.max();
     for (kind, limit) in named() {
         bytes[kind as usize] = resolve(counter, kind, limit, max).map_err(|none| (kind, none))?;
@@ -141,6 +144,7 @@ pub(crate) fn set(
     let mut excess = 0;
     for (kind, limit) in named() {
         note_percent(counter, kind, limit);
+        // Never taken back. It spares a tree that has no percentages the walk of `follow`.
         stocks.percents |= matches!(limit, Limit::Percent(_));
         excess += apply(
             &mut stocks,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::counter::handle::Handle;
-use crate::counter::links::Hash;
+use crate::counter::links::NameHash;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Hierarchy, Shard, Tree};
 use crate::counter::slow_path::SlowPath;
@@ -70,6 +70,8 @@ pub(crate) fn add_to(path: &mut String, level: &Counter) {
             Ok(())
         }
         GroupName::Number(number) => write!(path, "{number}"),
+        // With its generation: the number alone is that of the object, which another group may have
+        // by the time that somebody reads the path.
         GroupName::Unnamed => {
             let first = level.first();
             write!(path, "#{}.{}", first.number, first.state().generation().0)
@@ -78,7 +80,11 @@ pub(crate) fn add_to(path: &mut String, level: &Counter) {
 }
 
 /// The hash of a child's name; `None` for a child without a name.
-pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>) -> Option<Hash> {
+pub(crate) fn hash(
+    hierarchy: &Hierarchy,
+    parent: &Counter,
+    name: GroupName<'_>,
+) -> Option<NameHash> {
     match name {
         GroupName::Text(text) => Some(hierarchy.hash_name(parent, text)),
         GroupName::Number(number) => Some(hierarchy.hash_name(parent, number)),

@@ -15,7 +15,7 @@ use std::fmt;
 use smallvec::{SmallVec, smallvec};
 
 use super::group_tree;
-use super::stats::{self, Addition};
+use super::stats::{self, StatAddition};
 use crate::counter::object::{Counter, HeaderRef};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
@@ -31,12 +31,12 @@ use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be
 /// too far above for a byte is at the root.
-pub(crate) type Above = u8;
+pub(crate) type AccountPlace = u8;
 
-const ROOT: Above = Above::MAX;
+const ROOT: AccountPlace = AccountPlace::MAX;
 
 /// No place, for those who keep it in the same byte: the bytes are counted nowhere.
-pub(crate) const NOT_COUNTED: Above = Above::MAX - 1;
+pub(crate) const NOT_COUNTED: AccountPlace = AccountPlace::MAX - 1;
 
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own
 /// cells.
@@ -54,7 +54,7 @@ pub(crate) fn account(
     scope: StatScope,
     stat: StatKey,
     delta: i64,
-) -> Option<Above> {
+) -> Option<AccountPlace> {
     match add_to(header, scope, stat, delta) {
         StatAdded::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
@@ -184,7 +184,7 @@ fn cells_of(block: &Block, header: HeaderRef, scope: StatScope) -> Option<Thread
 pub(crate) fn unaccount(
     header: HeaderRef,
     scope: StatScope,
-    above: Above,
+    above: AccountPlace,
     stat: StatKey,
     delta: i64,
 ) {
@@ -210,9 +210,11 @@ fn account_slow(
     stat: StatKey,
     delta: i64,
     added: StatAdded,
-) -> Option<Above> {
+) -> Option<AccountPlace> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
+    // A key that another builder has declared: its number may be that of another item here. The
+    // count tells a program that has mixed two runtimes up.
     if !coordinator.items.knows(stat) {
         coordinator.counts.foreign.fetch_add(1, Ordering::Relaxed);
         return None;
@@ -221,6 +223,7 @@ fn account_slow(
     if delta == 0 {
         return Some(0);
     }
+    // The cells have it already, and only their announcement is due.
     if added == StatAdded::Due {
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
@@ -231,7 +234,7 @@ fn account_slow(
         .zip(group.path_to_root())
         .find(|(_, level)| takes(level, coordinator, scope));
     let (above, level) = found.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;
-    let counted = stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
+    let counted = stats::add_without_cells(level, coordinator, StatAddition { scope, stat, delta });
     if !counted {
         coordinator.counts.nested.fetch_add(1, Ordering::Relaxed);
     }
@@ -239,7 +242,13 @@ fn account_slow(
 }
 
 #[cold]
-fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: StatKey, delta: i64) {
+fn unaccount_above(
+    header: HeaderRef,
+    scope: StatScope,
+    above: AccountPlace,
+    stat: StatKey,
+    delta: i64,
+) {
     let group = header.counter().first();
     let level = if above == ROOT {
         group.path_to_root().last()
@@ -247,7 +256,7 @@ fn unaccount_above(header: HeaderRef, scope: StatScope, above: Above, stat: Stat
         group.path_to_root().nth(above.into())
     };
     if let (Some(coordinator), Some(level)) = (stats::coordinator_of(group), level) {
-        stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
+        stats::add_without_cells(level, coordinator, StatAddition { scope, stat, delta });
     }
 }
 
@@ -309,6 +318,7 @@ impl NodeStats {
         let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
         let nodes = groups.stats.nodes;
         let read = || -> (SmallVec<[[i64; 2]; 8]>, [i64; 2]) {
+            // With one node nothing is kept by node: all that the group has is on that one.
             if nodes == 1 {
                 return (smallvec![of(StatScope::Group)], [0; 2]);
             }

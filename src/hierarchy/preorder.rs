@@ -55,7 +55,7 @@ pub(crate) struct VisitedGroup<'a> {
 }
 
 /// A group that has been entered and not left.
-struct Frame {
+struct EnteredGroup {
     group: Handle,
     /// The index of its row, unless it lies below the depth that was asked for.
     row: Option<usize>,
@@ -82,13 +82,17 @@ pub(crate) fn read<R>(
 ) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
-    let mut entered: Vec<Frame> = Vec::new();
+    let mut entered: Vec<EnteredGroup> = Vec::new();
     let mut next = Some(Handle::pin(top));
-    // Of the group that was entered last; empty for the root.
+    // Of the group that was entered last; empty for the root, since each name below brings a slash.
     let mut path = names::path(top);
     path.truncate(if path == "/" { 0 } else { path.len() });
+    // A loop with a list of its own, and no recursion: groups nest as deep as a program likes, and a
+    // thread's stack does not.
     loop {
         if let Some(group) = next.take() {
+            // The row gets its place now and its figures when the group is left. So parents stand
+            // before their children, and are read after them.
             let row = (entered.len() <= depth).then_some(rows.len());
             rows.extend(row.map(|_| None));
             let above = path.len();
@@ -111,7 +115,7 @@ pub(crate) fn read<R>(
         if next.is_some() {
             continue;
         }
-        let Some(Frame {
+        let Some(EnteredGroup {
             group,
             row,
             above,
@@ -130,6 +134,8 @@ pub(crate) fn read<R>(
         let counted = counted_credit(&group, credit);
         let live = usage.saturating_sub(counted);
         if let Some(parent) = entered.last_mut() {
+            // A parent that covers compares all credit below with its own reserved bytes. Any other
+            // was charged for no more than what is unpaid here.
             parent.credit += if parent.group.cover().is_some() {
                 credit
             } else {
@@ -178,7 +184,7 @@ pub(crate) fn ledger_local(group: &Counter) -> LedgerSums {
 }
 
 /// `has_rows`: the children have rows. Else they are entered for their credit.
-fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Frame {
+fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> EnteredGroup {
     let bound = group.bound();
     let (credit, usage) = credit::own(&group);
     let has_objects = ledger::any();
@@ -195,7 +201,7 @@ fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Fra
     };
     let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
-    Frame {
+    EnteredGroup {
         group,
         row,
         above,

@@ -43,22 +43,22 @@ pub(crate) fn unschedule(level: &Counter) {
 
 /// A list of levels that a thread has scheduled. What is left of it when the value is dropped goes
 /// to the next outermost slow path of any thread: a level that is marked as listed is in a list.
-pub(crate) struct Scheduled(*const Object);
+pub(crate) struct ScheduledLevels(*const Object);
 
 // SAFETY: the value owns the list, and a handle of each level in it.
 #[allow(unsafe_code)]
-unsafe impl Send for Scheduled {}
+unsafe impl Send for ScheduledLevels {}
 
-impl Scheduled {
+impl ScheduledLevels {
     /// The list that the thread has handed to
     /// [`Policies::server`](crate::counter::object::tree::Policies::server).
-    pub(crate) fn new(first: *const ()) -> Scheduled {
-        Scheduled(first.cast())
+    pub(crate) fn new(first: *const ()) -> ScheduledLevels {
+        ScheduledLevels(first.cast())
     }
 
     /// What this thread has scheduled.
-    pub(crate) fn take() -> Scheduled {
-        Scheduled::new(exchange_served(ptr::null()))
+    pub(crate) fn take() -> ScheduledLevels {
+        ScheduledLevels::new(exchange_served(ptr::null()))
     }
 
     #[allow(unsafe_code)]
@@ -74,7 +74,7 @@ impl Scheduled {
     }
 }
 
-impl Iterator for Scheduled {
+impl Iterator for ScheduledLevels {
     type Item = Handle;
 
     fn next(&mut self) -> Option<Handle> {
@@ -84,7 +84,7 @@ impl Iterator for Scheduled {
     }
 }
 
-impl Drop for Scheduled {
+impl Drop for ScheduledLevels {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let Some(mut last) = self.first().filter(|_| !model_failed()) else {
@@ -95,6 +95,7 @@ impl Drop for Scheduled {
             // SAFETY: as above.
             last = unsafe { after.kept() };
         }
+        // With its end known, the whole list goes over in one exchange, whatever its length.
         let all = deferred();
         all.services.push(self.0.cast(), |after| {
             group_object::state(last)

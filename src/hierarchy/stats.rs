@@ -10,7 +10,7 @@ use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
-use crate::stat::visits::{Unlist, Visits};
+use crate::stat::visits::{FlushVisits, UnlistPolicy};
 use crate::stat::{StatKey, Stats};
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
@@ -73,6 +73,8 @@ pub(crate) fn published_or_make<'a>(
             let above = level.parent().and_then(|above| published(above, scope));
             place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
         };
+        // From the highest down, for each points to those above it. Where memory is lacking for one,
+        // none below it is made, and the caller finds nothing published here.
         let _ = without.iter().rev().all(make);
     }
     published(group, scope)
@@ -112,8 +114,9 @@ fn new_cells<'a>(
 
 // === The write path ===
 
+/// One addition to a statistic, by a thread that has no cells for it.
 #[derive(Clone, Copy)]
-pub(super) struct Addition {
+pub(super) struct StatAddition {
     pub(super) scope: StatScope,
     pub(super) stat: StatKey,
     pub(super) delta: i64,
@@ -121,9 +124,11 @@ pub(super) struct Addition {
 
 /// Makes an addition where this thread has no cells at hand. Returns whether it is counted: it is
 /// not where the thread is inside another slow path and nothing of the scope is published yet.
-pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
+pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: StatAddition) -> bool {
     let path = SlowPath::enter();
     let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
+    // A flush takes the coordinator's lock, which only an outermost slow path may: inside this one
+    // it would do nothing.
     drop(path);
     if counted == Some(true) {
         flush_root(group, what.scope);
@@ -136,12 +141,14 @@ fn add_in_slow_path(
     group: &Counter,
     stats: &Coordinator,
     (block, outermost): (Option<&Block>, Option<&Outermost>),
-    Addition { scope, stat, delta }: Addition,
+    StatAddition { scope, stat, delta }: StatAddition,
 ) -> Option<bool> {
     let fenced = group.incarnation().fenced;
     let found = block
         .and_then(|block| cells(group, block, scope))
         .zip(published(group, scope));
+    // To make cells takes memory and the coordinator's lock, so it needs the proof that no other
+    // slow path of this thread is under way.
     if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
         let is_due = stat.add_known_to(cells, delta, fenced) == StatAdded::Due;
         return Some(is_due && stats.list_and_announce(published, cells));
@@ -156,6 +163,8 @@ fn add_in_slow_path(
                 .find_map(|level| published(level, scope))
         }),
     };
+    // Straight into the figures that all threads share: dearer than cells, and nothing of it is
+    // left to announce or to flush.
     found?.publish_one(stat, delta);
     Some(false)
 }
@@ -189,7 +198,7 @@ fn flush_root(group: &Counter, scope: StatScope) {
         .filter_map(|level| published(level, scope))
         .last()
     {
-        flush_published(group, root, Unlist::Never);
+        flush_published(group, root, UnlistPolicy::Never);
     }
 }
 
@@ -198,7 +207,7 @@ fn flush_root(group: &Counter, scope: StatScope) {
 /// charge counts nothing here.
 pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: StatKey) {
     if let Some(stats) = coordinator_of(counter) {
-        let one = Addition {
+        let one = StatAddition {
             scope: StatScope::Group,
             stat,
             delta: 1,
@@ -252,7 +261,7 @@ pub(super) fn read_fresh<T>(
     let before = counted();
     let figures = figures();
     // Mutation: exact-read-does-not-look-again
-    let looked = flush(group, Unlist::Never);
+    let looked = flush(group, UnlistPolicy::Never);
     let error = if looked.is_some() {
         counted().wrapping_sub(before)
     } else {
@@ -273,6 +282,7 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
         Freshness::Within(most) => bound.grains > most,
         Freshness::Exact => true,
     };
+    // Nothing was ever written here or below, so there is nothing to flush.
     let Some(first) = all_published(group).next() else {
         return bound.grains;
     };
@@ -289,7 +299,7 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
     if !due && !is_extra() {
         return bound.grains;
     }
-    let Some(visits) = flush(group, Unlist::Many) else {
+    let Some(visits) = flush(group, UnlistPolicy::Many) else {
         return bound.grains;
     };
     if due {
@@ -308,12 +318,12 @@ fn error_bound(group: &Counter) -> ErrorBound {
 
 /// Publishes what was written to the group and below it. `None` inside another slow path of this
 /// thread, which may hold the lock.
-pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
+pub(crate) fn flush(group: &Counter, unlist: UnlistPolicy) -> Option<FlushVisits> {
     // Noted first: meanwhile no other call finds the periodic flush late.
     if group.parent().is_none() && !slow_path::is_running() {
         coordinator(group).note_root_flush();
     }
-    let mut visits = Visits::default();
+    let mut visits = FlushVisits::default();
     // Mutation: flush-leaves-nodes-out
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
@@ -321,7 +331,11 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     Some(visits)
 }
 
-fn flush_published(group: &Counter, published: &PublishedStats, unlist: Unlist) -> Option<Visits> {
+fn flush_published(
+    group: &Counter,
+    published: &PublishedStats,
+    unlist: UnlistPolicy,
+) -> Option<FlushVisits> {
     let path = SlowPath::enter();
     path.outermost().map(|outermost| {
         coordinator(group).flush(published, &group.tree().barrier, unlist, outermost)
@@ -333,12 +347,12 @@ pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
     let is_too_far_off = |bound: ErrorBound| bound.grains > bound.threshold;
     coordinator(group).is_late()
         && is_too_far_off(error_bound(group))
-        && flush(group, Unlist::Many).is_some()
+        && flush(group, UnlistPolicy::Many).is_some()
 }
 
 /// Flushes everything, whatever the threshold says, and unlists idle cells.
 pub(crate) fn flush_periodic(root: &Counter) {
-    flush(root, Unlist::Always);
+    flush(root, UnlistPolicy::Always);
 }
 
 /// Releases the statistics of a group that is gone. What its threads have written goes to its

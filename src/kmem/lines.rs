@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::placement::Placement;
 use crate::counter::object::HeaderRef;
 use crate::hierarchy::group_tree;
-use crate::hierarchy::node_stats::{self, Above};
+use crate::hierarchy::node_stats::{self, AccountPlace};
 use crate::numa::{NodeId, Topology};
 use crate::stat::StatKey;
 use crate::stat::published::StatScope;
@@ -27,7 +27,7 @@ pub(super) struct AccountLine {
     pub(super) bytes: u64,
     pub(super) scope: StatScope,
     /// `None`: nowhere, because the thread was inside another slow path.
-    pub(super) above: Option<Above>,
+    pub(super) above: Option<AccountPlace>,
 }
 
 impl AccountLine {

@@ -14,7 +14,7 @@ use super::precharge::Precharge;
 use super::tiers::Tiers;
 use crate::counter::object::HeaderRef;
 use crate::group::{Charge, Group};
-use crate::hierarchy::node_stats::{self, Above, NOT_COUNTED};
+use crate::hierarchy::node_stats::{self, AccountPlace, NOT_COUNTED};
 use crate::hierarchy::stats;
 use crate::numa::NodeId;
 use crate::stat::StatKey;
@@ -50,7 +50,7 @@ pub struct PackedKmem<const NODES: usize = 1> {
     /// The parts, by place in these three. The first of no bytes ends them.
     bytes: [u32; NODES],
     /// [`NOT_COUNTED`] for what is accounted nowhere.
-    above: [Above; NODES],
+    above: [AccountPlace; NODES],
     node: [u8; NODES],
     item: KnownItem,
     /// The group's runtime has tiers. Kept here, because most accounts end without another look at

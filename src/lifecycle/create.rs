@@ -4,7 +4,7 @@
 use crate::counter::config::CounterConfig;
 use crate::counter::creation::{self, CounterInit};
 use crate::counter::handle::Handle;
-use crate::counter::links::Hash;
+use crate::counter::links::NameHash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
@@ -67,7 +67,7 @@ pub(crate) fn root_group(
         .for_each(|counter| _ = events::make_all(counter));
     groups.groups.fetch_add(1, Ordering::Relaxed);
     tree.hierarchy
-        .lock_for(&group, Hash::of_unnamed(&group))
+        .lock_for(&group, NameHash::of_unnamed(&group))
         .link(&group, false);
     creation::finish_join(tree, &group, false);
     Ok(group)
@@ -119,7 +119,7 @@ pub(crate) fn create(
         .any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.lock(&path));
     let hash = names::hash(&tree.hierarchy, parent.first(), name)
-        .unwrap_or_else(|| Hash::of_unnamed(&group));
+        .unwrap_or_else(|| NameHash::of_unnamed(&group));
     let linked = link(
         groups,
         &mut tree.hierarchy.lock_for(&group, hash),

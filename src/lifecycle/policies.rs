@@ -7,7 +7,7 @@ use crate::counter::object::Object;
 use crate::counter::object::tree::{LookFinding, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::hierarchy::group_tree::GroupTree;
-use crate::hierarchy::service::{Scheduled, schedule};
+use crate::hierarchy::service::{ScheduledLevels, schedule};
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pressure::{barging, pressure_levels, service};
@@ -73,7 +73,7 @@ impl Policies for GroupTree {
     }
 
     fn leaver(&self) -> fn(*const ()) {
-        |scheduled| drop(Scheduled::new(scheduled))
+        |scheduled| drop(ScheduledLevels::new(scheduled))
     }
 
     fn release_object(&self, group: &Counter) -> Option<Incarnation> {

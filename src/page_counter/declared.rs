@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::slice;
 
-use crate::counter::config::{CounterConfig, Extension};
+use crate::counter::config::{CounterConfig, TreeExtension};
 use crate::counter::handle::Handle;
 use crate::counter::object::Object;
 use crate::counter::retire;
@@ -21,20 +21,21 @@ use crate::numa::config::Numa;
 use crate::numa::{NodeId, Topology};
 use crate::pool::NoMemory;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH};
-use crate::stat::item::{ITEMS_MAX, Items};
+use crate::stat::item::{ITEMS_MAX, StatItems};
 use crate::stat::{StatKey, Unit};
 use crate::state::name::GroupName;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
+/// What was declared for a tree of counters that belongs to no runtime.
 #[derive(Clone, Default)]
-struct Declarations {
+struct DeclaredTree {
     /// `None`: one node.
     topology: Option<Topology>,
-    items: Arc<Items>,
+    items: Arc<StatItems>,
 }
 
-impl Extension for Declarations {
+impl TreeExtension for DeclaredTree {
     fn root(&self, config: &CounterConfig) -> &'static Header {
         let topology = self.topology.clone().unwrap_or_else(Topology::one_node);
         let nodes: Vec<NodeId> = topology.nodes().collect();
@@ -96,10 +97,10 @@ impl Extension for Declarations {
 }
 
 impl CounterConfig {
-    fn declare<T>(&mut self, change: impl FnOnce(&mut Declarations) -> T) -> T {
+    fn declare<T>(&mut self, change: impl FnOnce(&mut DeclaredTree) -> T) -> T {
         let before: Option<Arc<dyn Any + Send + Sync>> =
             self.extension.take().map(|extension| extension as _);
-        // `Declarations` is the only extension.
+        // `DeclaredTree` is the only extension.
         let mut declared = before
             .and_then(|before| before.downcast().ok())
             .unwrap_or_default();
@@ -152,7 +153,7 @@ impl CounterConfig {
             if declared.items.len() < ITEMS_MAX {
                 Arc::make_mut(&mut declared.items).declare(name, unit, false)
             } else {
-                Items::default().declare(name, unit, false)
+                StatItems::default().declare(name, unit, false)
             }
         })
     }

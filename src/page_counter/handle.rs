@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::counter::at_limit;
-use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
+use crate::counter::config::{BATCH_MAX, CounterConfig, TreeExtension};
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, CounterRef, HeaderRef, Object};
 use crate::counter::protection::Protection;
@@ -102,7 +102,7 @@ impl Drop for CounterKeep {
 }
 
 /// Returns the extension that has made the counter, unless it is a bare one.
-fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
+fn extension(counter: &Counter) -> Option<Arc<dyn TreeExtension>> {
     counter.tree().config.extension.clone()
 }
 

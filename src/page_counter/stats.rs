@@ -5,7 +5,7 @@ use crate::hierarchy::{group_tree, stats};
 use crate::numa::Topology;
 use crate::page_counter::handle::PageCounter;
 use crate::stat::reading::Freshness;
-use crate::stat::visits::Unlist;
+use crate::stat::visits::UnlistPolicy;
 use crate::stat::{StatItem, StatKey, Stats};
 
 /// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and
@@ -67,7 +67,7 @@ impl<K> PageCounter<K> {
     /// ```
     pub fn flush(&self) {
         if self.has_stats() {
-            stats::flush(self.counter().first(), Unlist::Many);
+            stats::flush(self.counter().first(), UnlistPolicy::Many);
         }
     }
 

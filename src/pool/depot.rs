@@ -8,7 +8,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::directory::{directory, number, parts};
-use super::lowest::Lowest;
+use super::lowest::LowestFirst;
 use super::pages::PageVec;
 use super::shape::Shape;
 use crate::numa::mapping::{Mapping, NoMemory};
@@ -19,7 +19,7 @@ pub(super) struct Depot {
     /// By age. Only a model gives chunks back.
     chunks: PageVec<PoolChunk>,
     /// Places of the objects that have been returned.
-    back: Lowest,
+    back: LowestFirst,
     /// Objects that have had a user, or lie in a stash: the first ones of all.
     pub(super) fresh: usize,
 }
@@ -35,7 +35,7 @@ impl Depot {
         Depot {
             shape,
             chunks: PageVec::new(),
-            back: Lowest::new(),
+            back: LowestFirst::new(),
             fresh: 0,
         }
     }
@@ -111,13 +111,13 @@ impl Depot {
 pub(super) const BATCH: usize = POOL_STASH.div_ceil(2);
 
 /// Numbers of objects, in place: no allocation.
-pub(super) type Numbers = SmallVec<[u32; POOL_STASH]>;
+pub(super) type ObjectNumbers = SmallVec<[u32; POOL_STASH]>;
 
 /// A few free objects in front of a depot, for the threads of one number.
 #[derive(Default)]
 pub(super) struct Stash {
     /// Returned by their users; the last one is the warmest.
-    pub(super) back: Numbers,
+    pub(super) back: ObjectNumbers,
     /// Never in use.
     pub(super) fresh: Range<u32>,
     /// Objects that these threads have taken, less those that they have put back; wraps.
@@ -147,10 +147,10 @@ impl Stash {
     }
 
     /// Takes an object back. If the stash is full, returns the coldest objects, for the depot.
-    pub(super) fn put(&mut self, number: u32) -> Numbers {
+    pub(super) fn put(&mut self, number: u32) -> ObjectNumbers {
         // Mutation: the-depot-gets-what-the-stash-keeps
         let too_many = if self.back.len() < POOL_STASH {
-            Numbers::new()
+            ObjectNumbers::new()
         } else {
             self.back.drain(..BATCH).collect()
         };

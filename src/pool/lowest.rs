@@ -5,16 +5,16 @@ use crate::numa::mapping::NoMemory;
 
 const BITS: usize = u64::BITS as usize;
 
-pub(super) struct Lowest {
+pub(super) struct LowestFirst {
     words: PageVec<u64>,
     /// Each word before this one is zero.
     first: usize,
     len: usize,
 }
 
-impl Lowest {
-    pub(super) fn new() -> Lowest {
-        Lowest {
+impl LowestFirst {
+    pub(super) fn new() -> LowestFirst {
+        LowestFirst {
             words: PageVec::new(),
             first: 0,
             len: 0,
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn it_is_an_ordered_set() {
-        let mut set = Lowest::new();
+        let mut set = LowestFirst::new();
         let mut twin = BTreeSet::new();
         set.reserve(100).unwrap();
         let mut random = 1_u64;

@@ -17,7 +17,7 @@ use crate::reclaim::repeat::{ROUNDS_MAX, deadline};
 use crate::reclaim::round::ReclaimRequest;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::Background;
+use crate::state::started::BackgroundLevel;
 use crate::sync::clock;
 use crate::sync::model_failed;
 
@@ -27,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its
 /// next turn.
-pub(crate) fn turn(job: Background) -> Option<Background> {
+pub(crate) fn turn(job: BackgroundLevel) -> Option<BackgroundLevel> {
     let level = &*job.level.try_pin()?;
     // The group's threshold has gone with it. Its bit stays clear, so no walk looks any more.
     if level.state().is_offline() {
@@ -52,7 +52,7 @@ impl Drop for WatchesAgain<'_> {
     }
 }
 
-fn until_armed(level: &Counter, mut job: Background) -> Option<Background> {
+fn until_armed(level: &Counter, mut job: BackgroundLevel) -> Option<BackgroundLevel> {
     loop {
         // Credit is no group's excess: what is above after this is live.
         if over(level) > 0 {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_reclaims_down_to_the_second_mark() {
+    fn another_thread_reclaims_down_to_the_lower_threshold() {
         for builder in [Runtime::builder().batch(0), Runtime::builder()] {
             let runtime = builder.build().unwrap();
             let (group, cache, _registration) = cached(&runtime, 40 * MIB);
@@ -227,7 +227,7 @@ mod tests {
     /// A threshold that is set below usage, a max that is lowered, and an allocator's charge: each
     /// is a crossing.
     #[test]
-    fn each_way_across_the_mark() {
+    fn each_way_across_the_threshold() {
         let runtime = Runtime::builder().build().unwrap();
         let (group, cache, _registration) = cached(&runtime, 40 * MIB);
         let asked = |most: u64| {
@@ -366,7 +366,7 @@ mod tests {
         let groups: Vec<_> = (0..4_096).map(above).collect();
         takes_n_log_n(groups.len(), || {
             for (group, _) in &groups {
-                levels.add(Background {
+                levels.add(BackgroundLevel {
                     level: WeakCounter::new(group.first()),
                     reason: TurnReason::Threshold,
                     at: begun,
@@ -400,7 +400,7 @@ mod tests {
             .usage
             .reclaim_above
             .store(1, crate::sync::Ordering::Relaxed);
-        let first = Background {
+        let first = BackgroundLevel {
             level: WeakCounter::new(group.first()),
             reason: TurnReason::Threshold,
             at: Instant::now(),

@@ -3,17 +3,17 @@
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
-use crate::state::callback::{Callback, Function};
+use crate::state::callback::{Callback, CallbackFunction};
 use crate::state::events::Event;
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
-use crate::thread::foreign::{Calls, Foreign};
+use crate::thread::foreign::{Foreign, ForeignCalls};
 
 impl<A> Callback<A> {
-    pub(crate) fn new(group: &Counter, function: Function<A>) -> Arc<Self> {
+    pub(crate) fn new(group: &Counter, function: CallbackFunction<A>) -> Arc<Self> {
         Arc::new(Callback {
             group: Handle::pin(group),
-            calls: Calls::default(),
+            calls: ForeignCalls::default(),
             function: Foreign::new(function),
         })
     }

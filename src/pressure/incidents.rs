@@ -8,7 +8,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, names};
 use crate::state::incidents::{Incident, IncidentKind};
-use crate::thread::reports::{self, Refused};
+use crate::thread::reports::{self, RefusalReport};
 use crate::thread::slow_path;
 
 /// Keeps an incident of `group` at the level that met its max, if the tree does. The caller holds
@@ -42,7 +42,7 @@ fn trace_slow(kind: IncidentKind, group: &Counter, requested: u64, refusal: &Lev
         ..
     } = refusal;
     let first = limited.first();
-    reports::note_refusal(first.key(), || Refused {
+    reports::note_refusal(first.key(), || RefusalReport {
         kind: kind.name(),
         group: names::path(group),
         limited: names::path(limited),

@@ -24,7 +24,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare_word::Side;
+use crate::counter::spare_word::CoverSide;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};
@@ -453,7 +453,8 @@ impl Waiting {
         }
         self.make_way(place, &group, level);
         // Never from a stock: none is open below.
-        let walk = || cover::walk(&group, bytes, ChargeMode::Admit, Side::Reserved).map(|_| ());
+        let walk =
+            || cover::walk(&group, bytes, ChargeMode::Admit, CoverSide::Reserved).map(|_| ());
         match walk_for((&group, bytes), service.block, place, walk) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted

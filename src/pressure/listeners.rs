@@ -17,9 +17,9 @@ use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::pressure_levels;
 use crate::pressure::wakers::Wakers;
-use crate::state::callback::{Callback, Function};
+use crate::state::callback::{Callback, CallbackFunction};
 use crate::state::events::Event;
-use crate::state::listeners::{EventInfo, Listener, Listeners, Target};
+use crate::state::listeners::{EventInfo, Listener, ListenerTarget, Listeners};
 use crate::sync::lock::Lock;
 use crate::sync::{Arc, fence_after_exchange, model_failed};
 use crate::thread::context;
@@ -72,14 +72,18 @@ pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> Lis
             event,
             local,
             seen,
-            target: Target::Waker(None),
+            target: ListenerTarget::Waker(None),
         },
     )
 }
 
 /// From here on `function` is called for `event` in the subtree.
-pub(crate) fn call(group: &Counter, event: Event, function: Function<EventInfo>) -> ListenerGuard {
-    let target = Target::Callback(Callback::new(group, function));
+pub(crate) fn call(
+    group: &Counter,
+    event: Event,
+    function: CallbackFunction<EventInfo>,
+) -> ListenerGuard {
+    let target = ListenerTarget::Callback(Callback::new(group, function));
     insert(
         group,
         Listener {
@@ -135,7 +139,7 @@ impl ListenerGuard {
             .get_mut(&self.group.key())?
             .get_mut(&self.number)?;
         // The old waker comes back to the caller, which drops it without the lock.
-        if let Target::Waker(waker) = &mut listener.target {
+        if let ListenerTarget::Waker(waker) = &mut listener.target {
             std::mem::swap(waker, other);
         }
         Some((listener.event, listener.local, listener.seen))
@@ -163,7 +167,7 @@ impl Drop for ListenerGuard {
         }
         // Foreign code ends and is dropped: this thread holds no lock here.
         if let Some(Listener {
-            target: Target::Callback(callback),
+            target: ListenerTarget::Callback(callback),
             ..
         }) = self.remove()
         {
@@ -196,9 +200,9 @@ pub(crate) fn collect(
             continue;
         }
         match &mut listener.target {
-            Target::Waker(waker) => wakers.extend(waker.take()),
-            Target::Callback(_) if context::listener_depth() >= DEPTH_MAX => {}
-            Target::Callback(callback) => {
+            ListenerTarget::Waker(waker) => wakers.extend(waker.take()),
+            ListenerTarget::Callback(_) if context::listener_depth() >= DEPTH_MAX => {}
+            ListenerTarget::Callback(callback) => {
                 let Some(notifications) = &mut notifications else {
                     is_left = true;
                     continue;

@@ -10,22 +10,22 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::slow_path::{SlowPath, release_all_claimed};
-use crate::hierarchy::service::{self, Scheduled};
+use crate::hierarchy::service::{self, ScheduledLevels};
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
 use crate::pressure::{line, pressure_levels, started};
-use crate::state::started::Listened;
+use crate::state::started::ListeningLevel;
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::slow_path::Entered;
 
 /// Levels whose listeners another thread calls.
-type Listening = SmallVec<[Handle; 2]>;
+type ListeningLevels = SmallVec<[Handle; 2]>;
 
 /// Serve the levels that this thread has scheduled, or leave them to another thread where this one
 /// may run no foreign code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
-    let levels = Scheduled::new(scheduled);
+    let levels = ScheduledLevels::new(scheduled);
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             // The tree by a reference of its own: the levels in the list may be the last that keep
@@ -47,10 +47,10 @@ pub(crate) fn serve(scheduled: *const ()) {
 }
 
 /// Serve these levels, and those that the thread schedules meanwhile.
-fn serve_levels(mut levels: Scheduled) {
+fn serve_levels(mut levels: ScheduledLevels) {
     let mut wakers = Wakers::default();
     let mut notifications = Notifications::new();
-    let mut listened = Listening::new();
+    let mut listened = ListeningLevels::new();
     let mut is_scheduled_here = false;
     while levels.first().is_some() {
         let entered = Entered::enter();
@@ -73,7 +73,7 @@ fn serve_levels(mut levels: Scheduled) {
         // levels. Both are done here and not by a further slow path, which would nest once for
         // each.
         release_all_claimed();
-        levels = Scheduled::take();
+        levels = ScheduledLevels::take();
         is_scheduled_here = true;
     }
     // Foreign code from here on, when no level is in this thread's hands: what it does may schedule
@@ -81,7 +81,7 @@ fn serve_levels(mut levels: Scheduled) {
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
     for level in listened {
-        if let Err(Listened { level, call }) = started::leave_listeners(Listened {
+        if let Err(ListeningLevel { level, call }) = started::leave_listeners(ListeningLevel {
             level,
             call: call_listeners,
         }) {
@@ -183,7 +183,7 @@ mod tests {
                 .iter()
                 .for_each(|group| service::schedule(group.first()));
         }
-        let mut levels = Scheduled::take();
+        let mut levels = ScheduledLevels::take();
         let first = levels.next().expect("two are listed");
         service::unschedule(&first);
         assert!(levels.first().is_some());

@@ -41,24 +41,24 @@ use crate::reclaim::round::ReclaimRequest;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::{
-    Background, Job, LeftService, Listened, Started, ThreadDuty, TurnReason,
+    BackgroundLevel, Job, LeftService, ListeningLevel, StartedWork, ThreadDuty, TurnReason,
 };
 use crate::sync::clock;
 use crate::sync::{Arc, park};
 use crate::thread::context;
+use crate::thread::foreign::DueWakers;
 use crate::thread::foreign::Foreign;
-use crate::thread::nested_wakers::DueWakers;
 
 enum NextJob {
     Work(Job),
-    Reclaim(Background),
+    Reclaim(BackgroundLevel),
     Serve(Vec<LeftService>),
-    Call(Listened),
+    Call(ListeningLevel),
     Sleep(Duration),
     End,
 }
 
-fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
+fn with<R>(tree: &Tree, work: impl FnOnce(&mut StartedWork) -> R) -> R {
     let _path = SlowPath::enter();
     work(&mut group_tree::shared(tree).started.lock())
 }
@@ -135,7 +135,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
     if !thresholds::is_to_reclaim(level) || !thresholds::take_bit(level) {
         return;
     }
-    let job = Background {
+    let job = BackgroundLevel {
         level: WeakCounter::new(level),
         reason: TurnReason::Threshold,
         at: clock::now(),
@@ -155,7 +155,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
 /// Has reclaimers asked again, at `at`, for what waits in the line of the level. Where the system
 /// has no thread, threads that wait there ask themselves.
 fn ask_again(level: &Counter, at: Instant, pause: Duration) {
-    let job = Background {
+    let job = BackgroundLevel {
         level: WeakCounter::new(level),
         reason: TurnReason::Line,
         at,
@@ -204,7 +204,7 @@ pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<()
 }
 
 /// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
-pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
+pub(crate) fn leave_listeners(listened: ListeningLevel) -> Result<(), ListeningLevel> {
     let tree = listened.level.incarnation().tree.counted();
     let key = listened.level.key();
     let needless = with(&tree, |started| {
@@ -233,7 +233,7 @@ pub(crate) fn end(tree: &Tree) {
     drop(jobs);
 }
 
-impl Started {
+impl StartedWork {
     /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves
     /// what is to be done under the same lock.
     fn runs(&mut self, tree: &Arc<Tree>, duty: ThreadDuty) -> bool {
@@ -253,14 +253,14 @@ impl Started {
     }
 
     /// Lists a level once.
-    fn list(&mut self, job: Background) {
+    fn list(&mut self, job: BackgroundLevel) {
         if !self.over {
             self.background.add(job);
         }
     }
 
     /// The level whose turn is due. Charges' jobs and these take turns.
-    fn due(&mut self, now: Instant) -> Option<Background> {
+    fn due(&mut self, now: Instant) -> Option<BackgroundLevel> {
         // A level that stays above its threshold is due again at once. Without turns it would keep
         // the jobs of charges waiting, which somebody waits for.
         if self.was_background && !self.jobs.is_empty() {
@@ -319,7 +319,7 @@ fn run(tree: &Tree, duty: ThreadDuty) {
             NextJob::Serve(services) => {
                 context::leaving_listeners(|| services.into_iter().for_each(|service| service()));
             }
-            NextJob::Call(Listened { level, call }) => call(level),
+            NextJob::Call(ListeningLevel { level, call }) => call(level),
             NextJob::Sleep(time) => park(Some(time)),
             NextJob::End => return,
         }
@@ -466,7 +466,7 @@ fn shrink_for_first(level: &Counter, importance: u8) -> u64 {
 /// One turn of a level with a line, as [`background::turn`]: reclaimers that had nothing when the
 /// charges came may have something by now, and there may be new ones. A thread that waits asks them
 /// itself; this is for tasks. Pauses double where no charge leaves the line.
-fn turn_of_line(mut job: Background) -> Option<Background> {
+fn turn_of_line(mut job: BackgroundLevel) -> Option<BackgroundLevel> {
     let level = &*job.level.try_pin()?;
     let (group, bytes) = line::first_at(level)?;
     let before = line::length(level);
@@ -598,7 +598,7 @@ mod tests {
         assert!(is_idle());
         assert!(leave_service(&tree, Box::new(|| ())).is_err());
         assert!(
-            leave_listeners(Listened {
+            leave_listeners(ListeningLevel {
                 level: Handle::pin(group.first()),
                 call: drop
             })
@@ -606,7 +606,7 @@ mod tests {
         );
     }
 
-    fn is_running(started: &Started) -> bool {
+    fn is_running(started: &StartedWork) -> bool {
         started.threads[0].helper.running().is_some()
     }
 
@@ -637,9 +637,9 @@ mod tests {
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let mut started = Started {
+        let mut started = StartedWork {
             threads: [idle(), DutyThread::default()],
-            ..Started::default()
+            ..StartedWork::default()
         };
         started
             .jobs
@@ -697,11 +697,11 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let groups = ["old", "new"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
-            let mut started = Started {
+            let mut started = StartedWork {
                 threads: [idle(), DutyThread::default()],
-                ..Started::default()
+                ..StartedWork::default()
             };
-            let leave = |started: &mut Started, group: &crate::Group| {
+            let leave = |started: &mut StartedWork, group: &crate::Group| {
                 drop(
                     started
                         .jobs
@@ -735,7 +735,7 @@ mod tests {
         with(&tree, |started| started.threads = [idle(), idle()]);
         make_room(level, 1, 0, false);
         assert!(
-            leave_listeners(Listened {
+            leave_listeners(ListeningLevel {
                 level: Handle::pin(level),
                 call: drop
             })
@@ -774,7 +774,7 @@ mod tests {
     fn levels_come_by_their_time() {
         let runtime = Runtime::builder().build().unwrap();
         let now = Instant::now();
-        let job = |group: &crate::Group, at| Background {
+        let job = |group: &crate::Group, at| BackgroundLevel {
             level: WeakCounter::new(group.first()),
             reason: TurnReason::Threshold,
             at,
@@ -784,7 +784,7 @@ mod tests {
         let groups: Vec<_> = (0..20_u64)
             .map(|number| runtime.root().create(number, Limits::new()).unwrap())
             .collect();
-        let mut started = Started::default();
+        let mut started = StartedWork::default();
         for (number, group) in groups.iter().enumerate().rev() {
             let at = now + LINGER * number as u32;
             started.list(job(group, at + LINGER));
@@ -801,7 +801,7 @@ mod tests {
             assert!(due.level == WeakCounter::new(group.first()));
         }
         assert!(started.background.first().is_none());
-        started.list(Background {
+        started.list(BackgroundLevel {
             level: gone,
             ..job(&groups[1], now + LINGER)
         });
@@ -833,11 +833,11 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let level = group.first();
         let now = Instant::now();
-        let mut started = Started {
+        let mut started = StartedWork {
             threads: [idle(), DutyThread::default()],
-            ..Started::default()
+            ..StartedWork::default()
         };
-        let background = Background {
+        let background = BackgroundLevel {
             level: WeakCounter::new(level),
             reason: TurnReason::Threshold,
             at: now,
@@ -860,7 +860,7 @@ mod tests {
         );
         started.jobs = Turns::default();
         started.background.clear();
-        started.list(Background {
+        started.list(BackgroundLevel {
             at: now + 2 * LINGER,
             ..background
         });

@@ -26,7 +26,7 @@ use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
 use crate::reclaim::shares;
-use crate::state::callback::{Callback, Function};
+use crate::state::callback::{Callback, CallbackFunction};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
 use crate::state::key::Key;
@@ -242,7 +242,7 @@ impl Drop for HookGuard {
 }
 
 /// From here on this group can be chosen.
-pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard {
+pub(crate) fn hook(group: &Counter, function: CallbackFunction<CancelInfo>) -> HookGuard {
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();
     let mut oom = table(group.tree()).lock();
@@ -511,12 +511,12 @@ impl Oom {
         domain: &Counter,
         want: &VictimRequest<'_>,
         excluded: &ExcludedVictims,
-    ) -> Vec<Candidate> {
+    ) -> Vec<VictimCandidate> {
         let hooked = self.hooks.values().map(|hook| &*hook.group);
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
         let candidate = |group: &Counter| {
             let unit = unit(group, domain);
-            Candidate {
+            VictimCandidate {
                 // SAFETY: the hook in the list has a handle on the group, which keeps what is
                 // above; its caller holds the lock.
                 unit: unsafe { CounterRef::new(unit) },
@@ -528,7 +528,7 @@ impl Oom {
                 held_below: 0,
             }
         };
-        let mut over: Vec<Candidate> = inside.map(candidate).collect();
+        let mut over: Vec<VictimCandidate> = inside.map(candidate).collect();
         over.retain(|candidate| !excluded.contains(WeakCounter::new(&candidate.unit)));
         // By number, not by address: of two that are as far above their shares each run takes the
         // same.
@@ -542,7 +542,7 @@ impl Oom {
             }
             is_same
         });
-        let find = |over: &[Candidate], group: &Counter| {
+        let find = |over: &[VictimCandidate], group: &Counter| {
             over.binary_search_by_key(&group.number, |candidate| candidate.unit.number)
         };
         let asker = want.asker.filter(|asker| !is_spared(asker));
@@ -557,7 +557,7 @@ impl Oom {
         // What a candidate holds is counted once, at the lowest candidate that has it: the tenant's
         // own part is what its queries do not hold.
         for at in 0..over.len() {
-            let Candidate {
+            let VictimCandidate {
                 unit,
                 overrun,
                 held,
@@ -572,10 +572,10 @@ impl Oom {
         over.retain(|candidate| candidate.own() > 0 && candidate.importance <= want.importance);
         // `None` for all of them together.
         let enough = |importance: Option<u8>| {
-            let counts = |candidate: &&Candidate| {
+            let counts = |candidate: &&VictimCandidate| {
                 importance.is_none_or(|importance| candidate.importance == importance)
             };
-            let held = over.iter().filter(counts).map(Candidate::own_usage);
+            let held = over.iter().filter(counts).map(VictimCandidate::own_usage);
             held.fold(want.may_come, u64::saturating_add) >= want.short(domain)
         };
         // The charge is refused then, and nobody is cancelled for a charge that does not fit even
@@ -603,12 +603,12 @@ impl Oom {
     /// From here on the candidate is waited for, as long as its usage is above its share.
     fn note_victim<'a>(
         &mut self,
-        candidate: Candidate,
+        candidate: VictimCandidate,
         domain: &'a Counter,
         wanted: u64,
         excluded: &mut ExcludedVictims,
     ) -> ChosenVictim<'a> {
-        let Candidate {
+        let VictimCandidate {
             unit,
             overrun,
             below,
@@ -665,7 +665,8 @@ impl Oom {
     }
 }
 
-struct Candidate {
+/// A group that may be cancelled, and the figures by which the choice among several is made.
+struct VictimCandidate {
     /// Its hook is in the list, and so keeps it.
     unit: CounterRef,
     /// The highest of the groups that go with it and have a hook.
@@ -680,7 +681,7 @@ struct Candidate {
     held_below: u64,
 }
 
-impl Candidate {
+impl VictimCandidate {
     fn own_usage(&self) -> u64 {
         self.held.saturating_sub(self.held_below)
     }

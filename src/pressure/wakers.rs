@@ -12,8 +12,7 @@ use std::time::Instant;
 use crate::sync::clock;
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
-use crate::thread::foreign::Foreign;
-use crate::thread::nested_wakers::{self, DueWakers};
+use crate::thread::foreign::{DueWakers, Foreign};
 use crate::thread::slow_path::Entered;
 
 /// Wakers inside wakers: deeper ones are woken by the loop outside.
@@ -41,10 +40,11 @@ impl Wakers {
             // in the wakers are left to the loop outside; where there is none, for a waker that the
             // program itself calls, they are woken here after all.
             if context::waker_depth() >= DEPTH_MAX {
-                return nested_wakers::leave(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
+                return context::leave_wakers(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
             }
             due.wake_here();
-            due = Wakers(nested_wakers::take());
+            // What these wakers have left further in.
+            due = Wakers(context::take_left_wakers());
         }
     }
 

@@ -17,7 +17,6 @@
 pub(crate) mod excess;
 pub(crate) mod registrations;
 pub(crate) mod repeat;
-pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod round;
 pub(crate) mod shares;

@@ -11,12 +11,12 @@ use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
 use crate::state::events::Event;
 use crate::state::key::Key;
-use crate::state::reclaim::{NO_RING, Registered, RingReason};
+use crate::state::reclaim::{NO_RING, RegisteredReclaimers, RingReason};
 use crate::state::reclaimer::{ReclaimPriority, Reclaimer};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
-fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
+fn lists(tree: &Tree) -> LockGuard<'_, RegisteredReclaimers> {
     group_tree::shared(tree).reclaimers.lock()
 }
 
@@ -88,7 +88,7 @@ fn place(reclaimer: &Reclaimer) -> (ReclaimPriority, Key) {
     )
 }
 
-fn add(tree: &Tree, registered: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>) {
+fn add(tree: &Tree, registered: &mut RegisteredReclaimers, ring: u32, reclaimer: Arc<Reclaimer>) {
     let lists = &mut registered.lists;
     if lists.len() <= ring as usize {
         lists.resize_with(ring as usize + 1, BTreeMap::new);

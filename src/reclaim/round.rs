@@ -23,7 +23,6 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree, importance};
-use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings, shares, watch};
 use crate::state::events::Event;
@@ -48,7 +47,7 @@ pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
 }
 
 /// Reclaimers of one group, and what each says it could free.
-type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
+type ReadyReclaimers = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
 
 /// Protection of a group against the target.
 #[derive(Default)]
@@ -59,6 +58,46 @@ struct ProtectedBytes {
     /// In this pass, as things were when the lap began. The group's weight follows from it, so that
     /// the order of turns does not matter.
     in_lap: u64,
+}
+
+/// What [`Group::reclaim`](crate::Group::reclaim) has done.
+///
+/// ```
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let report = runtime.root().reclaim(4_096)?;
+/// assert_eq!((report.requested, report.freed, report.visited), (4_096, 0, 0), "no group has anything to give");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReclaimReport {
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Bytes that reclaimers have freed, as far as it shows: by what this thread has uncharged, or
+    /// by how much usage fell.
+    pub freed: u64,
+    /// Bytes that reclaimers have [promised](crate::ReclaimContext::promise) and not yet reported.
+    pub pending: u64,
+    /// How often a group with reclaimers was visited.
+    pub visited: u64,
+    /// How many of those visits were to groups in excess of their soft limits.
+    pub soft_visited: u64,
+    /// How many calls of reclaimers panicked.
+    pub panics: u64,
+    /// True if the time was over before enough had been freed.
+    pub timed_out: bool,
+}
+
+impl ReclaimReport {
+    /// Another round for the same request.
+    pub(crate) fn add(&mut self, round: &ReclaimReport) {
+        self.freed = self.freed.saturating_add(round.freed);
+        self.pending = self.pending.saturating_add(round.pending);
+        self.visited += round.visited;
+        self.soft_visited += round.soft_visited;
+        self.panics += round.panics;
+        self.timed_out |= round.timed_out;
+    }
 }
 
 /// What came of one round.
@@ -541,10 +580,10 @@ impl<'r> Round<'r, '_> {
     /// Asks the reclaimers of a group how much each could free. Returns the bytes that the group
     /// could give, and the reclaimers in their order. One that is not to be asked in this round
     /// counts with nothing.
-    fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, Ready) {
+    fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, ReadyReclaimers) {
         let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
-        let mut ready = Ready::new();
+        let mut ready = ReadyReclaimers::new();
         let mut all: u64 = 0;
         for reclaimer in reclaimers {
             let standing = reclaimer
@@ -581,7 +620,7 @@ impl<'r> Round<'r, '_> {
 
     /// Gives the copies of the list of reclaimers up. Where a registration was dropped meanwhile
     /// this is the last of it, and its drop may panic.
-    fn drop_last(&mut self, group: &Counter, ready: Ready) {
+    fn drop_last(&mut self, group: &Counter, ready: ReadyReclaimers) {
         for (reclaimer, _) in ready {
             self.report.panics += u64::from(registrations::drop_last(group, reclaimer));
         }

@@ -14,7 +14,7 @@ use crate::numa::config::{Numa, NumaConfig};
 use crate::numa::{NodeId, Topology, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
-use crate::stat::item::{ITEMS_MAX, Items};
+use crate::stat::item::{ITEMS_MAX, StatItems};
 use crate::stat::{StatKey, Unit};
 use crate::state::name::beginning;
 use crate::sync::Arc;
@@ -47,7 +47,7 @@ pub struct RuntimeBuilder {
     pub(super) counters: Vec<CounterDecl>,
     /// Of the root, for counters that are declared later.
     counter_places: usize,
-    pub(super) items: Arc<Items>,
+    pub(super) items: Arc<StatItems>,
     stat_batch: u64,
     pub(super) numa: NumaConfig,
 }

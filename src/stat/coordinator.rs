@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::item::Items;
+use super::item::StatItems;
 use super::published::{
     ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache,
 };
@@ -35,7 +35,7 @@ pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 /// Gathers the statistics of one tree of groups.
 pub(crate) struct Coordinator {
     /// Shared with the builder: one that declares more takes another number first.
-    pub(crate) items: Arc<Items>,
+    pub(crate) items: Arc<StatItems>,
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
     /// Pools of published statistics: those of groups, and those on nodes, each in memory of its
@@ -85,7 +85,7 @@ impl StatCounts {
 
 impl Coordinator {
     pub(crate) fn new(
-        items: Arc<Items>,
+        items: Arc<StatItems>,
         nodes: &[NodeId],
         align: PoolAlign,
         batch: u64,
@@ -138,6 +138,8 @@ impl Coordinator {
         let Ok(published) = OwnedStats::take(cache, pool, self.items.len()) else {
             return false;
         };
+        // The object was taken without the lock, for a pool may have to ask the system for memory.
+        // So another thread may have been first, and this one's object goes back.
         let mut tables = self.tables.lock();
         if place.get().is_none() {
             place.set(tables.add_group(parent, published));
@@ -150,7 +152,8 @@ impl Coordinator {
 
     /// Makes cells for a thread that writes a group for the first time.
     pub(crate) fn new_cells(&self, published: &PublishedStats) -> ThreadStats {
-        // The thread allocates without the lock.
+        // The thread allocates without the lock. Only where cells that were free a moment ago are
+        // another thread's by the time that it has the lock again, it allocates under it.
         let has_none = self.tables.lock().free_entries.is_empty();
         let made = has_none.then(|| CellsEntry::new(self.items.len()));
         let new = || made.unwrap_or_else(|| CellsEntry::new(self.items.len()));
@@ -171,7 +174,8 @@ impl Coordinator {
             let tables = self.tables.lock();
             (tables.groups.len() - tables.free_groups.len()) as u64
         };
-        // All groups have published statistics of one size.
+        // All groups have published statistics of one size, and the first pool stands for those in
+        // use; of the pools on nodes only what is free counts beside it.
         let free = self
             .caches
             .iter()
@@ -200,6 +204,7 @@ impl Coordinator {
     }
 
     fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
+        // It may have been due only because the cells were in no list.
         let Some(grains) = cells.unannounced(self.quantum) else {
             return false;
         };
@@ -229,6 +234,7 @@ impl Coordinator {
     /// True if the periodic flush is more than one full cycle late.
     pub(crate) fn is_late(&self) -> bool {
         let period = self.period.load(Ordering::Relaxed);
+        // Two periods: a flusher that is a little late is no reason for a reader to do its work.
         let due = self
             .root_flushed
             .load(Ordering::Relaxed)

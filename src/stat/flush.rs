@@ -9,7 +9,7 @@
 use super::coordinator::Coordinator;
 use super::published::PublishedStats;
 use super::tables::StatTables;
-use super::visits::{Unlist, Visits, WASTED_MAX};
+use super::visits::{FlushVisits, UnlistPolicy, WASTED_MAX};
 use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
 use crate::thread::slow_path::Outermost;
@@ -21,15 +21,17 @@ impl Coordinator {
         &self,
         published: &PublishedStats,
         barrier: &Barrier,
-        unlist: Unlist,
+        unlist: UnlistPolicy,
         _: &Outermost,
-    ) -> Visits {
+    ) -> FlushVisits {
         let asked = self.ask();
-        let mut visits = Visits::default();
+        let mut visits = FlushVisits::default();
         let mut idle = Vec::new();
         let mut flush = None;
         loop {
             let mut tables = self.tables.lock();
+            // Chosen once, under the lock: the slices to come go on with the same flush, whichever
+            // thread has run the ones between.
             let number = *flush.get_or_insert_with(|| self.begin(&mut tables, asked));
             let done = tables.flush_slice(published.number(), number, unlist);
             visits.add(tables.rows.visits);
@@ -45,10 +47,12 @@ impl Coordinator {
         self.counts
             .visits
             .fetch_add(visits.all as u64, Ordering::Relaxed);
+        // After the last slice, for a barrier interrupts all processors: once for all that was found
+        // idle, and without the lock.
         let unlists = match unlist {
-            Unlist::Never => false,
-            Unlist::Many => visits.wasted >= WASTED_MAX,
-            Unlist::Always => !idle.is_empty(),
+            UnlistPolicy::Never => false,
+            UnlistPolicy::Many => visits.wasted >= WASTED_MAX,
+            UnlistPolicy::Always => !idle.is_empty(),
         };
         if unlists {
             self.unlist(&idle, barrier);
@@ -106,6 +110,7 @@ impl Coordinator {
             drop(tables);
             rest();
         }
+        // All of them have been written meanwhile, or another thread unlists them.
         if unmarked.is_empty() {
             return;
         }
@@ -115,6 +120,8 @@ impl Coordinator {
         let seen = barrier.heavy();
         for slice in unmarked.chunks(SLICE) {
             let mut tables = self.tables.lock();
+            // Without a barrier nobody knows whether an owner has seen the mark go, so what was
+            // unmarked is marked again and stays listed.
             if seen.is_ok() {
                 let gone = tables.unlist(slice, unlisting);
                 self.counts.unlists.fetch_add(gone, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use super::list::NONE;
 use super::published::OwnedStats;
 use super::rows::NO_ROW;
 use super::tables::StatTables;
-use super::visits::Unlist;
+use super::visits::UnlistPolicy;
 use crate::sync::SLICE;
 
 /// Levels of a group that a slice keeps on its own stack.
@@ -23,8 +23,9 @@ const LEVELS_COMMON: usize = 16;
 impl StatTables {
     /// Goes on with a flush in the subtree of `target`, for at most [`SLICE`] cells and groups.
     /// True when nothing is left of it.
-    pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: Unlist) -> bool {
+    pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: UnlistPolicy) -> bool {
         self.rows.reset();
+        // What was pushed before the flush began has to be in the lists before they are walked.
         if !self.enlist_taken() {
             return false;
         }
@@ -55,7 +56,7 @@ impl StatTables {
                 .first()
                 .filter(|&entry| self.entries[entry as usize].link.done < flush);
             if let Some(entry) = entry {
-                if !self.gather(entry) && unlist != Unlist::Never {
+                if !self.gather(entry) && unlist != UnlistPolicy::Never {
                     self.note_idle(entry);
                 }
                 // Cells that are read now count for every flush that has begun.

@@ -331,19 +331,19 @@ pub(crate) fn next_builder() -> u64 {
 /// The items of a runtime, those built in first: stat, name, unit, and whether it counts memory
 /// that lies on nodes.
 #[derive(Debug)]
-pub(crate) struct Items {
+pub(crate) struct StatItems {
     /// Distinguishes items that are declared here from those that are declared elsewhere. It is not
     /// 0.
     pub(crate) builder: u64,
     items: Vec<(StatKey, Cow<'static, str>, Unit, bool)>,
 }
 
-impl Default for Items {
+impl Default for StatItems {
     fn default() -> Self {
         let built_in = (0..).zip(BUILT_IN);
         let items = built_in
             .map(|(number, (name, unit, on))| (StatKey::built_in(number), name.into(), unit, on));
-        Items {
+        StatItems {
             builder: next_builder(),
             items: items.collect(),
         }
@@ -351,16 +351,16 @@ impl Default for Items {
 }
 
 /// A copy knows the same items. What is declared afterwards is known to one of them alone.
-impl Clone for Items {
+impl Clone for StatItems {
     fn clone(&self) -> Self {
-        Items {
+        StatItems {
             builder: next_builder(),
             items: self.items.clone(),
         }
     }
 }
 
-impl Items {
+impl StatItems {
     /// Declares one more item.
     pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> StatKey {
         // `build` refuses more items than there may be.
@@ -425,7 +425,7 @@ mod tests {
         );
         assert_eq!(StatKey::STOCK_REFILL.grains(i64::MIN), 1 << 63);
         // The same from one byte.
-        let mut items = Items::default();
+        let mut items = StatItems::default();
         let time = items.declare("time", Unit::Nanoseconds, false);
         for stat in items.iter().map(|item| item.stat) {
             let known = stat.known();

@@ -25,7 +25,7 @@ impl Link {
 }
 
 /// An entry that can be a member of one list at a time.
-pub(super) trait Linked {
+pub(super) trait ListMember {
     fn link(&mut self) -> &mut Link;
 }
 
@@ -45,14 +45,14 @@ impl FlushList {
         (self.first != NONE).then_some(self.first)
     }
 
-    pub(super) fn push_front<T: Linked>(&mut self, all: &mut [T], member: u32) {
+    pub(super) fn push_front<T: ListMember>(&mut self, all: &mut [T], member: u32) {
         self.join(all, member, self.first);
         self.join(all, NONE, member);
     }
 
     /// Makes two members neighbours. With [`NONE`] on one side the other member is at that end of
     /// the list.
-    fn join<T: Linked>(&mut self, all: &mut [T], prev: u32, next: u32) {
+    fn join<T: ListMember>(&mut self, all: &mut [T], prev: u32, next: u32) {
         if prev == NONE {
             self.first = next;
         } else {
@@ -66,7 +66,7 @@ impl FlushList {
     }
 
     /// Takes out a member of this list.
-    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
+    pub(super) fn remove<T: ListMember>(&mut self, all: &mut [T], member: u32) {
         let link = all[member as usize].link();
         let Link { prev, next, done } = *link;
         *link = Link {
@@ -78,7 +78,7 @@ impl FlushList {
 
     /// Notes that a flush is done with the member, and moves it behind those of earlier flushes.
     /// Few members have a later number, so the search starts from behind.
-    pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
+    pub(super) fn done<T: ListMember>(&mut self, all: &mut [T], member: u32, flush: u64) {
         all[member as usize].link().done = flush;
         // It is behind all others already, as mostly when a flush goes through the list once.
         if self.last == member {
@@ -104,7 +104,7 @@ mod tests {
 
     struct Linkable(Link);
 
-    impl Linked for Linkable {
+    impl ListMember for Linkable {
         fn link(&mut self) -> &mut Link {
             &mut self.0
         }

@@ -50,22 +50,22 @@ pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
     touched: AtomicU64,
     pub(crate) cadence: ReadCadence,
     /// The children keep the parent. Stored before another thread sees the object.
-    parent: StatPtr<Head>,
+    parent: StatPtr<PublishedHead>,
     /// A pair for each item: of the group and all below it, and of the group alone.
     figures: Figures,
 }
 
 /// Published statistics without their figures: the number of items is not known yet.
-type Head = PublishedStats<[AtomicU64; 0]>;
+type PublishedHead = PublishedStats<[AtomicU64; 0]>;
 
 /// The place where a group finds its published statistics, once there are any.
 #[derive(Default)]
 #[repr(transparent)]
-pub(crate) struct PublishedPlace(AtomicPtr<Head>);
+pub(crate) struct PublishedPlace(AtomicPtr<PublishedHead>);
 
 /// Published statistics that the coordinator has taken from a pool.
 pub(super) struct OwnedStats {
-    head: NonNull<Head>,
+    head: NonNull<PublishedHead>,
     /// Names the object in its pool.
     object: u32,
     /// Which of the coordinator's pools.
@@ -106,7 +106,7 @@ pub(super) fn published_cache(
     align: PoolAlign,
     node: Option<NodeId>,
 ) -> Shared<Cache> {
-    let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
+    let asked = size_of::<PublishedHead>() + 2 * items * size_of::<AtomicU64>();
     cache(Shape {
         kind: PoolKind::Stats { items },
         asked,
@@ -121,7 +121,7 @@ pub(super) fn published_cache(
 ///
 /// The object has been made.
 #[allow(unsafe_code)]
-unsafe fn whole(head: NonNull<Head>) -> *mut PublishedStats {
+unsafe fn whole(head: NonNull<PublishedHead>) -> *mut PublishedStats {
     // SAFETY: made, as the caller says.
     let items = unsafe { (*head.as_ptr()).items } as usize;
     ptr::slice_from_raw_parts_mut(head.as_ptr().cast::<AtomicU64>(), 2 * items)
@@ -133,7 +133,7 @@ impl OwnedStats {
     #[allow(unsafe_code)]
     pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnedStats, NoMemory> {
         let object = objects::take(cache)?;
-        let head = object.first::<Head>();
+        let head = object.first::<PublishedHead>();
         // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made
         // for as many items.
         unsafe {
@@ -202,7 +202,9 @@ impl PublishedStats {
     /// Makes the object clean, below `parent`, for the group of that number. No other thread has
     /// the object.
     pub(super) fn init(&self, parent: Option<&PublishedStats>, number: u32) {
-        let head = |published: &PublishedStats| ptr::from_ref(published).cast::<Head>().cast_mut();
+        let head = |published: &PublishedStats| {
+            ptr::from_ref(published).cast::<PublishedHead>().cast_mut()
+        };
         self.parent
             .store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
@@ -241,6 +243,8 @@ impl PublishedStats {
     /// Announces what has been written below and may not be in a published figure. True where so
     /// much is announced that the writer must flush.
     pub(super) fn announce(&self, grains: u64) -> bool {
+        // The words only grow and wrap, so what is open is a difference. The ceiling is far below
+        // the range of a word: without it a program that never reads would let the bound wrap.
         // Release (E20): pairs with `error_bound`, by way of the flush that counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);
         announced
@@ -291,6 +295,7 @@ impl PublishedStats {
                 .into_iter()
                 .zip([subtree[item], local[item]])
             {
+                // The rows of most levels touch items that their own group did not change.
                 if change != 0 {
                     // Mutation: e22-figures-relaxed
                     figure.fetch_add(change.cast_unsigned(), Ordering::Release);
@@ -311,6 +316,8 @@ impl PublishedStats {
         let depth = self.path_to_root().count();
         // Mutation: e22-nested-account-from-below
         for above in (0..depth).rev() {
+            // Each level is searched anew from below, in steps of the depth squared: this is for the
+            // few additions of threads without cells.
             let Some(level) = self.path_to_root().nth(above) else {
                 continue;
             };

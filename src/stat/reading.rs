@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::item::{Items, StatKey};
+use super::item::{StatItems, StatKey};
 use super::published::PublishedStats;
 
 /// The most that a read of statistics may miss of all that was written before the call, and the
@@ -107,9 +107,11 @@ impl Stats {
     #[inline]
     pub(crate) fn add_published<'a>(
         &mut self,
-        items: &Items,
+        items: &StatItems,
         published: impl Iterator<Item = &'a PublishedStats>,
     ) {
+        // The first are the group's own, which have each item once: only those of nodes, after them,
+        // may meet an item that is there already.
         for (number, published) in published.enumerate() {
             for item in published.touched() {
                 let stat = items.stat(item);

@@ -1,7 +1,7 @@
 //! The result of a slice of a flush: a row for each group that changes, parents before their
 //! children.
 
-use super::visits::Visits;
+use super::visits::FlushVisits;
 use crate::thread::cells::SetBits;
 
 /// Memory that stays from slice to slice.
@@ -18,7 +18,7 @@ pub(super) struct SliceRows {
     changes: Vec<i64>,
     /// Cells that were found as they had been, several times in a row.
     pub(super) idle: Vec<u32>,
-    pub(super) visits: Visits,
+    pub(super) visits: FlushVisits,
 }
 
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ impl SliceRows {
 
     pub(super) fn reset(&mut self) {
         self.slice += 1;
-        self.visits = Visits::default();
+        self.visits = FlushVisits::default();
         self.rows.clear();
         self.changes.clear();
         self.idle.clear();
@@ -98,6 +98,8 @@ impl SliceRows {
                 announced,
                 ..
             } = rows[number];
+            // A parent's row is before its child's, so one pass from behind finds each row complete,
+            // whatever the depth.
             let (before, row) = changes.split_at_mut(number * 2 * items);
             let (local, subtree) = row.split_at_mut(items);
             for item in SetBits(touched) {

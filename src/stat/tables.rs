@@ -4,7 +4,7 @@
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a
 //! flush finds the groups that have been written and passes by the others. Edge: E17 (add/unlist).
 
-use super::list::{FlushList, Link, Linked, NONE};
+use super::list::{FlushList, Link, ListMember, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
@@ -58,13 +58,13 @@ pub(super) struct CellsEntry {
     pub(super) idle_visits: u32,
 }
 
-impl Linked for WrittenGroup {
+impl ListMember for WrittenGroup {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
 }
 
-impl Linked for CellsEntry {
+impl ListMember for CellsEntry {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
@@ -104,6 +104,8 @@ impl StatTables {
         new: impl FnOnce() -> CellsEntry,
     ) -> ThreadStats {
         let number = place(&mut self.entries, &mut self.free_entries, new);
+        // Cells that another group's thread had before begin at zero, and so does what was read of
+        // them: both sides forget the old counts together.
         let entry = &mut self.entries[number as usize];
         entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);

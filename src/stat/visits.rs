@@ -15,7 +15,7 @@ const READS_MAX: u32 = 64;
 
 /// The policy of a flush for the cells that it has found idle: to unlist them takes a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unlist {
+pub(crate) enum UnlistPolicy {
     /// It unlists none. No visit of this flush counts as one that has found cells idle, either.
     Never,
     /// It unlists cells where the visits to idle cells have come to cost as much as the barrier.
@@ -25,7 +25,7 @@ pub(crate) enum Unlist {
 
 /// The visits of a flush, or of a slice of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Visits {
+pub(crate) struct FlushVisits {
     pub(super) all: usize,
     /// Visits to cells that are as the visit before has left them.
     pub(super) unchanged: usize,
@@ -33,8 +33,8 @@ pub(crate) struct Visits {
     pub(super) wasted: u64,
 }
 
-impl Visits {
-    pub(crate) fn add(&mut self, more: Visits) {
+impl FlushVisits {
+    pub(crate) fn add(&mut self, more: FlushVisits) {
         self.all += more.all;
         self.unchanged += more.unchanged;
         self.wasted += more.wasted;
@@ -80,12 +80,12 @@ impl ReadCadence {
     /// Notes that a read has flushed though its bound allowed it not to. Where most writers have
     /// stopped the next read flushes too, so that they are soon unlisted. Where most write on the
     /// number of reads doubles, so that such a flush costs each read little.
-    pub(crate) fn note_extra_flush(&self, visits: Visits) {
+    pub(crate) fn note_extra_flush(&self, visits: FlushVisits) {
         let between = self.between.load(Ordering::Relaxed);
         self.set(match visits {
             // Another reader's flush has made all visits.
-            Visits { all: 0, .. } => between,
-            Visits { all, unchanged, .. } if unchanged > all / 2 => 1,
+            FlushVisits { all: 0, .. } => between,
+            FlushVisits { all, unchanged, .. } if unchanged > all / 2 => 1,
             _ => (2 * between).min(READS_MAX),
         });
     }

@@ -74,9 +74,9 @@ impl Settings {
 /// The settings of a group that a spec has set. Relaxed: those of limits move under the tree's lock
 /// with the limit itself, and of the others no order is relied on.
 #[derive(Default)]
-pub(crate) struct Applied(AtomicU16);
+pub(crate) struct AppliedSettings(AtomicU16);
 
-impl Applied {
+impl AppliedSettings {
     pub(crate) fn get(&self) -> Settings {
         Settings(self.0.load(Ordering::Relaxed))
     }

@@ -22,10 +22,11 @@ const LEFT_TO_THE_END_MIN: Duration = Duration::from_millis(1);
 const LEFT_TO_THE_END_MAX: Duration = Duration::from_millis(64);
 
 /// Apart from the reclaimer's registration, because promises outlive that.
-pub(crate) struct History(Lock<Remembered>);
+pub(crate) struct History(Lock<ReclaimerRecord>);
 
+/// How the last calls of a reclaimer have ended, and what it has promised.
 #[derive(Default)]
-struct Remembered {
+struct ReclaimerRecord {
     /// The round in which it has freed nothing last.
     failed_in: u64,
     said: Option<FreedNothing>,
@@ -63,7 +64,7 @@ pub(crate) enum ReclaimerStanding {
 
 impl History {
     pub(crate) fn new() -> Self {
-        History(Lock::new(Rank::Bookkeeping, Remembered::default()))
+        History(Lock::new(Rank::Bookkeeping, ReclaimerRecord::default()))
     }
 
     /// Returns the standing of the reclaimer in a round at that time; its group holds `usage`. One
@@ -146,7 +147,7 @@ impl History {
     }
 }
 
-impl Remembered {
+impl ReclaimerRecord {
     fn standing(&self, now: Instant, usage: u64, patience: Duration) -> ReclaimerStanding {
         if self.promises > 0 {
             let is_late = self

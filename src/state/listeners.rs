@@ -65,10 +65,11 @@ pub(crate) struct Listener {
     pub(crate) local: bool,
     /// The count that the listener knows.
     pub(crate) seen: u64,
-    pub(crate) target: Target,
+    pub(crate) target: ListenerTarget,
 }
 
-pub(crate) enum Target {
+/// What a change of the count wakes or calls.
+pub(crate) enum ListenerTarget {
     Waker(Option<Foreign<Waker>>),
     Callback(Arc<Callback<EventInfo>>),
 }

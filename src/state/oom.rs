@@ -127,14 +127,14 @@ impl OomPolicy {
 
 type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
 
-pub(crate) type Order = Foreign<Box<AnyOrder>>;
+pub(crate) type VictimOrder = Foreign<Box<AnyOrder>>;
 
 /// The argument of [`Group::set_oom_policy`](crate::Group::set_oom_policy): an [`OomPolicy`], or an
 /// order of your own by [`OomPolicy::by`], which has an example.
 #[derive(Clone)]
 pub struct OomOrder {
     pub(crate) policy: OomPolicy,
-    pub(crate) order: Option<Arc<Order>>,
+    pub(crate) order: Option<Arc<VictimOrder>>,
 }
 
 impl From<OomPolicy> for OomOrder {
@@ -329,7 +329,7 @@ pub(crate) struct Oom {
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by
     /// now.
-    pub(crate) orders: Vec<(WeakCounter, Arc<Order>)>,
+    pub(crate) orders: Vec<(WeakCounter, Arc<VictimOrder>)>,
 }
 
 /// A group whose memory is being waited for.

@@ -52,7 +52,7 @@ impl RingPlace {
 
 /// The reclaimers of a tree.
 #[derive(Default)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredReclaimers {
     /// Those of each group, by the number of its ring, lowest priority first: by their places.
     pub(crate) lists: Vec<BTreeMap<(ReclaimPriority, Key), Arc<Reclaimer>>>,
     /// Registrations that there were.

@@ -7,7 +7,7 @@ use crate::counter::object::Counter;
 use crate::state::history::History;
 use crate::sync::Arc;
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::thread::foreign::{Calls, Foreign, Panicked};
+use crate::thread::foreign::{Foreign, ForeignCalls, Panicked};
 
 /// Code that can give memory back: a cache, a pool, a buffer that spills.
 ///
@@ -186,7 +186,7 @@ pub(crate) struct Reclaimer {
     pub(crate) ring: AtomicU32,
     /// Its number among all of its tree. Written once, under the same lock.
     pub(crate) number: AtomicU64,
-    pub(crate) calls: Calls,
+    pub(crate) calls: ForeignCalls,
     pub(crate) history: Arc<History>,
 }
 
@@ -197,7 +197,7 @@ impl Reclaimer {
             priority,
             ring: AtomicU32::new(u32::MAX),
             number: AtomicU64::new(0),
-            calls: Calls::default(),
+            calls: ForeignCalls::default(),
             history: Arc::new(History::new()),
         })
     }
@@ -229,8 +229,8 @@ impl Reclaimer {
         self.code.call(|code| code.reclaim(want, context))
     }
 
-    /// Another thread was in it during the caller's one call since [`begun`](Calls::begun) returned
-    /// `before`.
+    /// Another thread was in it during the caller's one call since
+    /// [`begun`](ForeignCalls::begun) returned `before`.
     pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
         before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
     }

@@ -9,11 +9,12 @@ use crate::counter::by_number::NumberHasher;
 use crate::counter::handle::Handle;
 use crate::counter::handle::WeakCounter;
 use crate::state::key::Key;
+use crate::thread::foreign::DueWakers;
 use crate::thread::helper::Helper;
-use crate::thread::nested_wakers::DueWakers;
 
+/// What the threads of a tree have to do, in the place of charges that may not do it themselves.
 #[derive(Default)]
-pub(crate) struct Started {
+pub(crate) struct StartedWork {
     pub(crate) jobs: Turns<Job>,
     /// Levels that have a turn at some time: their usage has passed a threshold, or charges wait
     /// there.
@@ -23,7 +24,7 @@ pub(crate) struct Started {
     /// Services of levels that charges which call no foreign code have scheduled.
     pub(crate) services: Vec<LeftService>,
     /// Levels whose listeners are to be called.
-    pub(crate) listened: Turns<Listened>,
+    pub(crate) listened: Turns<ListeningLevel>,
     /// By [`ThreadDuty`].
     pub(crate) threads: [DutyThread; 2],
     /// The runtime is gone: no thread begins a further job.
@@ -74,7 +75,7 @@ pub(crate) enum TurnReason {
 /// A level that a thread reclaims in the background. It may be gone: nothing but its generation is
 /// read without a handle.
 #[derive(Clone, Copy)]
-pub(crate) struct Background {
+pub(crate) struct BackgroundLevel {
     pub(crate) level: WeakCounter,
     pub(crate) reason: TurnReason,
     /// When it has its turn.
@@ -89,14 +90,14 @@ pub(crate) struct Background {
 /// them costs a look-up, however many there are.
 #[derive(Default)]
 pub(crate) struct BackgroundLevels {
-    by_key: BTreeMap<(Key, TurnReason), Background>,
+    by_key: BTreeMap<(Key, TurnReason), BackgroundLevel>,
     /// The keys, by when each has its turn.
     turns: BTreeSet<(Instant, (Key, TurnReason))>,
 }
 
 impl BackgroundLevels {
     /// Lists a level. One that is listed already has the earlier turn of the two.
-    pub(crate) fn add(&mut self, job: Background) {
+    pub(crate) fn add(&mut self, job: BackgroundLevel) {
         let key = (Key(job.level.object.key()), job.reason);
         if let Some(listed) = self.by_key.get(&key) {
             if listed.level == job.level && listed.at <= job.at {
@@ -115,7 +116,7 @@ impl BackgroundLevels {
     }
 
     /// Takes the first one, if its turn has come.
-    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Background> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<BackgroundLevel> {
         let first = self.first().filter(|&at| at <= now);
         let (_, key) = first.and_then(|_| self.turns.pop_first())?;
         self.by_key.remove(&key)
@@ -136,7 +137,8 @@ impl BackgroundLevels {
 /// Serves levels, and wakes the charges that wait there.
 pub(crate) type LeftService = Box<dyn FnOnce() + Send>;
 
-pub(crate) struct Listened {
+/// A level whose listeners are to be called.
+pub(crate) struct ListeningLevel {
     pub(crate) level: Handle,
     /// Calls the level's listeners.
     pub(crate) call: fn(Handle),

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use super::common::{end, group, waiting, waker};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, build, model, model_without_pair, race, with_group};
-use crate::allocator::{Owner, settle};
+use crate::allocator::{Owner, catch_up};
 use crate::counter::thresholds;
 use crate::{Bytes, Group, Limits};
 
@@ -85,7 +85,7 @@ fn loom_allocated_vs_offline() {
         };
         race(gone.clone(), allocates, || end(gone));
         runtime.settle();
-        settle();
+        catch_up();
         root.memory().drain();
         assert_eq!((root.usage(), runtime.counts().underflows), (0, 0));
         assert_released_once(&runtime);
@@ -101,7 +101,7 @@ fn loom_last_free_vs_handle_drop() {
         let owner = allocate(&gone, 1);
         gone.offline().unwrap();
         race(owner, |owner| free(owner, 1), || drop(gone));
-        settle();
+        catch_up();
         assert_released_once(&runtime);
     });
 }
@@ -119,11 +119,11 @@ fn loom_left_vs_taken() {
             owner
         });
         let threads = owners.map(|owner| beside(owner, |owner| free(owner, 1)));
-        settle();
+        catch_up();
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
-        settle();
+        catch_up();
         assert_released_once(&runtime);
     });
 }
@@ -140,13 +140,13 @@ fn loom_freed_vs_look() {
         let mut waits = waiting(&full, 2, &waker);
         race(
             (),
-            |()| settle(),
+            |()| catch_up(),
             || {
                 free(owner, 1);
                 free(owner, 1);
             },
         );
-        settle();
+        catch_up();
         assert_eq!(full.usage(), 2, "the waiter is charged");
         let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(&waker)) else {
             panic!("the waiter is not woken")
@@ -164,13 +164,13 @@ fn loom_crossed_twice_vs_look() {
         let group = root.create("g", Limits::new().soft(1)).unwrap();
         race(
             (),
-            |()| settle(),
+            |()| catch_up(),
             || {
                 let owner = allocate(&group, 2);
                 free(owner, 2);
             },
         );
-        settle();
+        catch_up();
         assert!(
             !thresholds::is_in_excess(group.first()),
             "nothing is charged"
@@ -187,7 +187,7 @@ fn loom_runtime_drop_vs_last_free() {
         let owner = allocate(&query, 1);
         drop(query);
         race(owner, |owner| free(owner, 1), || drop(runtime));
-        settle();
+        catch_up();
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
         assert_eq!(

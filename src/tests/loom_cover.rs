@@ -6,7 +6,7 @@ use super::common::{block_on, end, waiting};
 use super::loom_lifecycle::{assert_released_once, bare};
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
-use crate::allocator::{Owner, settle};
+use crate::allocator::{Owner, catch_up};
 use crate::{Bytes, Group, Limits, OnFull, Runtime};
 
 fn allocate(group: &Group, bytes: usize) -> Owner {
@@ -156,7 +156,7 @@ fn loom_waiter_vs_allocated() {
             .into_iter();
         let future = waiting(&group, 2, Waker::noop());
         let ((), object) = race(held.next().unwrap(), drop, || allocate(&group, 1));
-        settle();
+        catch_up();
         drop((block_on(future).unwrap(), held));
         free(object, 1);
         assert_eq!(runtime.root().usage(), 0);
@@ -172,7 +172,7 @@ fn loom_last_free_vs_last_reserved() {
         let object = allocate(&group, 1);
         end(group);
         race(object, |object| free(object, 1), || drop(charge));
-        settle();
+        catch_up();
         assert_released_once(&runtime);
     });
 }

@@ -148,7 +148,7 @@ fn loom_passed_vs_armed() {
 
 /// E55. Usage passes a threshold while another thread sets it: one of the two has the group listed.
 #[test]
-fn loom_passed_vs_mark() {
+fn loom_passed_vs_threshold() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let group = root.create("group", Limits::new()).unwrap();

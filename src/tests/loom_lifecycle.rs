@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::common::{end, group};
 use super::schedules::EVER;
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
-use crate::counter::incarnation::State;
+use crate::counter::incarnation::ObjectState;
 use crate::lifecycle::unowned;
 use crate::thread;
 use crate::{Bytes, Charge, CounterKey, Group, Limits, Percent, Runtime, RuntimeBuilder};
@@ -496,7 +496,7 @@ fn loom_transfer_vs_last_handle() {
 #[test]
 fn loom_stuck_handles() {
     model(|| {
-        let state = Arc::new(State::before_it_sticks(0));
+        let state = Arc::new(ObjectState::before_it_sticks(0));
         let other = beside(Arc::clone(&state), |state| _ = state.unpin());
         state.unpin();
         state.pin();

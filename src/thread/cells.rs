@@ -179,7 +179,7 @@ impl ThreadStats {
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
         // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item
         // that the cells were made for, as the caller of `add` or `count` guarantees:
-        // `StatKey::add_to` and `Items::knows` find that the item is built in or was declared by
+        // `StatKey::add_to` and `StatItems::knows` find that the item is built in or was declared by
         // the builder that the cells were made for, and the coordinator knows how many items there
         // are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }

@@ -1,9 +1,10 @@
 //! Marks of this thread: it runs foreign code, charges for a waiter, or leaves foreign code to
-//! another thread.
+//! another thread, or wakers to a loop further out on its own stack.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use crate::sync::per_thread;
+use crate::thread::foreign::DueWakers;
 use crate::thread::local::with_local;
 
 /// One more waker on a thread's stack. The bits below count listeners.
@@ -34,6 +35,12 @@ per_thread! {
         leaves_foreign: Cell::new(false),
         leaves_listeners: Cell::new(false),
     }
+}
+
+crate::sync::thread_local! {
+    /// Wakers that were due too deep inside other wakers. Empty while the thread is in no waker. It
+    /// owns values of the program, so it has a destructor, unlike the words above.
+    static LEFT_WAKERS: RefCell<DueWakers> = RefCell::new(DueWakers::new());
 }
 
 /// A word of this thread that has another value until this is dropped, also by a panic.
@@ -102,6 +109,23 @@ pub(crate) fn listener_depth() -> u32 {
 
 pub(crate) fn waker_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) / WAKES
+}
+
+/// Leaves wakers to the loop that has called the innermost waker. `Err`: the thread is past its
+/// destructors and has no list any more.
+pub(crate) fn leave_wakers(wakers: DueWakers) -> Result<(), DueWakers> {
+    let mut wakers = Some(wakers);
+    // The wakers are moved: no foreign code runs while the list is borrowed.
+    let left = LEFT_WAKERS.try_with(|left| {
+        left.borrow_mut()
+            .extend(wakers.take().into_iter().flatten());
+    });
+    left.map_err(|_| wakers.unwrap_or_default())
+}
+
+/// Takes the wakers that were left to this loop.
+pub(crate) fn take_left_wakers() -> DueWakers {
+    LEFT_WAKERS.try_with(RefCell::take).unwrap_or_default()
 }
 
 /// True if this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait

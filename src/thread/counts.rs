@@ -10,19 +10,20 @@ const VISIT: u64 = 1 << 20;
 #[derive(Default)]
 pub(crate) struct UnownedCounts {
     /// By [`UnownedCount`].
-    counts: [Count; 2],
+    counts: [ByteCount; 2],
     /// Change of the sum by the thread when it last asked for a comparison.
     pub(super) last_asked: AtomicU64,
 }
 
+/// A count that only grows, and that asks for a visit from time to time.
 #[derive(Default)]
-pub(super) struct Count {
+pub(super) struct ByteCount {
     bytes: AtomicU64,
     /// The next visit. 0 in a new block: the first count is one.
     next: AtomicU64,
 }
 
-impl Count {
+impl ByteCount {
     /// False at a visit: then nothing is counted.
     #[inline(always)]
     pub(super) fn add(&self, bytes: u64) -> bool {
@@ -58,7 +59,7 @@ impl UnownedCounts {
     }
 
     #[inline(always)]
-    pub(super) fn of(&self, which: UnownedCount) -> &Count {
+    pub(super) fn of(&self, which: UnownedCount) -> &ByteCount {
         &self.counts[which as usize]
     }
 }

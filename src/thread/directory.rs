@@ -208,15 +208,15 @@ impl<E> ShownPlace<E> {
 }
 
 // A page that is not written takes address space only.
-process_const!(pub(super) headers: Headers = Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] });
+process_const!(pub(super) headers: HeaderPages = HeaderPages { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] });
 
 /// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter
 /// here.
-pub(super) struct Headers {
+pub(super) struct HeaderPages {
     pages: [StatPtr<Header>; PAGES_MAX],
 }
 
-impl Headers {
+impl HeaderPages {
     /// Publishes the page that begins with `first`, an index that begins a page.
     pub(super) fn publish(&self, first: SlotIndex, page: &'static [Header]) {
         debug_assert!(

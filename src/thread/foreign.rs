@@ -14,6 +14,9 @@
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use smallvec::SmallVec;
 
 use crate::sync::{AtomicU64, Ordering, Patience, pause};
 
@@ -28,37 +31,37 @@ const PAYLOADS_MAX: usize = 8;
 
 /// The calls of one piece of foreign code: how many are under way, and whether it is gone.
 #[derive(Default)]
-pub(crate) struct Calls(AtomicU64);
+pub(crate) struct ForeignCalls(AtomicU64);
 
 /// A call that is under way, until the value is dropped: whoever takes the foreign code away waits
 /// for that.
-pub(crate) struct Call<'a>(&'a AtomicU64);
+pub(crate) struct ForeignCall<'a>(&'a AtomicU64);
 
-impl Drop for Call<'_> {
+impl Drop for ForeignCall<'_> {
     fn drop(&mut self) {
         // Release (E24): what the call did is done before it is over; pairs with `wait`.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-impl Calls {
+impl ForeignCalls {
     /// Begins a call. `None`: the foreign code is gone.
-    pub(crate) fn begin(&self) -> Option<Call<'_>> {
+    pub(crate) fn begin(&self) -> Option<ForeignCall<'_>> {
         self.count(1)
     }
 
     /// Begins a call that [`begun`](Self::begun) counts, too.
-    pub(crate) fn begin_noted(&self) -> Option<Call<'_>> {
+    pub(crate) fn begin_noted(&self) -> Option<ForeignCall<'_>> {
         self.count(NOTED | 1)
     }
 
-    fn count(&self, call: u64) -> Option<Call<'_>> {
+    fn count(&self, call: u64) -> Option<ForeignCall<'_>> {
         // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
         // Mutation: e24-gone-is-looked-for-before-the-call-counts
         let gone = self.0.fetch_add(call, Ordering::AcqRel) & GONE != 0;
         // It is counted in any case. Where the code is gone, the drop of this takes it off again; a
         // remover may wait a moment longer for that.
-        let call = Call(&self.0);
+        let call = ForeignCall(&self.0);
         (!gone).then_some(call)
     }
 
@@ -91,7 +94,8 @@ impl Calls {
 
     /// Returns the calls that are under way, and the noted calls that ever began, at one moment.
     pub(crate) fn begun(&self) -> (u64, u32) {
-        // Acquire (E24): after what the calls did that are over; pairs with the drop of a `Call`.
+        // Acquire (E24): after what the calls did that are over; pairs with the drop of a
+        // `ForeignCall`.
         let word = self.0.load(Ordering::Acquire);
         (word & UNDER_WAY, (word / NOTED) as u32)
     }
@@ -104,6 +108,9 @@ pub(crate) struct Panicked;
 /// A value of the user's: a waker, a closure, or a value that holds one of these. Its panics end
 /// here, and so do those of its drop.
 pub(crate) struct Foreign<T>(Option<T>);
+
+/// Wakers to wake, collected where no foreign code may run.
+pub(crate) type DueWakers = SmallVec<[Foreign<Waker>; 4]>;
 
 impl<T> Foreign<T> {
     pub(crate) fn new(value: T) -> Self {

@@ -30,6 +30,7 @@ pub(crate) fn note_charged(units: u64) {
 /// Returns what this thread has uncharged on slow paths since the count was `before`, less what it
 /// has charged.
 pub(crate) fn uncharged_since(before: u64) -> u64 {
+    // A reclaimer that has charged more than it has freed is below zero, and has freed nothing.
     uncharged()
         .wrapping_sub(before)
         .cast_signed()

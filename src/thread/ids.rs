@@ -18,6 +18,7 @@ pub(crate) fn next_id() -> u64 {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     with_last(|last_id| {
         let mut last = last_id.get();
+        // 0 is a multiple, too, so a thread's first call takes numbers.
         if last.is_multiple_of(AT_A_TIME) {
             last = TAKEN.fetch_add(AT_A_TIME, Ordering::Relaxed);
         }

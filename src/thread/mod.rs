@@ -18,7 +18,6 @@ pub(crate) mod freed;
 pub(crate) mod helper;
 pub(crate) mod ids;
 pub(crate) mod local;
-pub(crate) mod nested_wakers;
 pub(crate) mod objects;
 pub(crate) mod owner;
 pub(crate) mod pace;

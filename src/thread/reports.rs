@@ -21,7 +21,7 @@
 /// Result of a drain.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
-pub(crate) struct Drained {
+pub(crate) struct DrainReport {
     pub(crate) stocks: usize,
     pub(crate) units: u64,
     pub(crate) closing: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Drained {
 
 /// A charge that was refused.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
-pub(crate) struct Refused<'a> {
+pub(crate) struct RefusalReport<'a> {
     pub(crate) kind: &'static str,
     /// The paths of the group that asked, and of that whose max was met.
     pub(crate) group: String,
@@ -57,7 +57,7 @@ pub(crate) fn report() {}
 /// Without the feature the thread notes nothing.
 #[cfg(not(feature = "tracing"))]
 #[inline(always)]
-pub(crate) fn note_drain(_: Drained) {}
+pub(crate) fn note_drain(_: DrainReport) {}
 
 /// Without the feature nothing wants them.
 #[cfg(not(feature = "tracing"))]
@@ -69,7 +69,7 @@ pub(crate) fn wants_refusals() -> bool {
 /// Without the feature the thread notes nothing.
 #[cfg(not(feature = "tracing"))]
 #[inline(always)]
-pub(crate) fn note_refusal<'a>(_: u64, _: impl FnOnce() -> Refused<'a>) {}
+pub(crate) fn note_refusal<'a>(_: u64, _: impl FnOnce() -> RefusalReport<'a>) {}
 
 #[cfg(feature = "tracing")]
 mod noted {
@@ -80,7 +80,7 @@ mod noted {
 
     use std::time::Instant;
 
-    use super::{Drained, Refused, TURNS};
+    use super::{DrainReport, RefusalReport, TURNS};
     use crate::numa::NodeId;
     use crate::pool::shape::Shape;
     use crate::sync::stat_atomic::AtomicU64 as StatU64;
@@ -199,7 +199,7 @@ mod noted {
     struct AllNotedEvents {
         /// Of what shape, and whether another user had it before.
         objects: NotedEvents<(Shape, bool), OBJECTS_MAX>,
-        drains: NotedEvents<Drained, DRAINS_MAX>,
+        drains: NotedEvents<DrainReport, DRAINS_MAX>,
         refusals: NotedEvents<NotedRefusal, REFUSALS_MAX>,
         reporting: Cell<bool>,
     }
@@ -237,7 +237,7 @@ mod noted {
     }
 
     /// Notes a drain of this thread.
-    pub(crate) fn note_drain(drained: Drained) {
+    pub(crate) fn note_drain(drained: DrainReport) {
         note(LevelFilter::DEBUG, |all| all.drains.add(drained));
     }
 
@@ -249,7 +249,7 @@ mod noted {
 
     /// Notes a refusal at the group with this key, if it has its turn. Else it is counted.
     #[cold]
-    pub(crate) fn note_refusal<'a>(key: u64, refused: impl FnOnce() -> Refused<'a>) {
+    pub(crate) fn note_refusal<'a>(key: u64, refused: impl FnOnce() -> RefusalReport<'a>) {
         if with_all(|all| all.reporting.get()) {
             return;
         }
@@ -261,7 +261,7 @@ mod noted {
         let Some(left_out) = take_turn(&LAST[key as usize % TURNS], second) else {
             return;
         };
-        let Refused {
+        let RefusalReport {
             kind,
             group,
             limited,
@@ -309,7 +309,7 @@ mod noted {
             foreign(|| event!(target: POOL, Level::TRACE, unreported));
         }
         let unreported = all.drains.take(
-            |Drained {
+            |DrainReport {
                  stocks,
                  units,
                  closing,

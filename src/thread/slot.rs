@@ -237,6 +237,7 @@ impl Slot {
             // Mutation: e2-own-release-keeps-what-a-drain-claimed
             match self.consume(n, fenced) {
                 Consume::Hit => return n,
+                // A drainer has claimed since the look: what is left now, if anything, is less.
                 Consume::Miss => {}
                 Consume::Undone => {
                     // Release (E2): as in `raise`.
@@ -396,9 +397,11 @@ impl Slot {
         let credit = credit(self.filled.load(Ordering::Acquire), drained);
         // Mutation: e2-settle-takes-the-whole-claim
         // Mutation: e2-settle-loses-what-was-put
+        // The owner has consumed nothing of the claim, or has put as much since.
         if credit >= 0 {
             return claimed;
         }
+        // What the owner has consumed is live charge by now, so the drainer gives way.
         let cut = credit.unsigned_abs().min(claimed);
         self.drained
             .store(drained.wrapping_sub(cut), Ordering::Release);
@@ -422,6 +425,8 @@ impl Slot {
         if self.is_vacant() {
             return 0;
         }
+        // So far below zero that each consume and each put misses: the hit path needs no test of
+        // its own for a slot that belongs to nobody.
         let left = self.available();
         let filled = self.filled.load(Ordering::Acquire);
         // Mutation: e12-index-reused-with-credit

@@ -3,9 +3,9 @@
 //!
 //! An allocator charges one group many times in turn. A charge finds slot and cell by the place in
 //! the header, then by a page of each directory; a free finds the header by the owner's word
-//! before. Here they are found by one comparison. That is what an allocator notices most of all
-//! that is done here: an object and its free take 52 instructions, and 88 without it, of which a
-//! program that makes strings over jemalloc takes 3 % longer.
+//! before. Here they are found by one comparison. Measured with and without it: an object and its
+//! free take 51 instructions and 77, so an object of 64 bytes over jemalloc takes 7.5 ns and 11.5. A
+//! program that makes strings there runs 4 % more instructions without.
 //!
 //! They stay right: an object keeps its header and its index, and the pages of a block stay where
 //! they are. Two things end that, both on this thread, and the thread forgets them then:

@@ -107,15 +107,15 @@ pub(crate) fn is_no_alloc() -> bool {
 
 /// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for
 /// no thread, allocates nothing and calls no foreign code: it needs no slow path.
-pub(crate) struct Outside {
+pub(crate) struct OutsideSlowPath {
     block: *const Block,
 }
 
-impl Outside {
+impl OutsideSlowPath {
     #[inline(always)]
-    pub(crate) fn this_thread() -> Option<Outside> {
+    pub(crate) fn this_thread() -> Option<OutsideSlowPath> {
         let (block, inside) = with_local(|local| (block_of(local), local.is_in_slow_path()));
-        (!inside && !block.is_null()).then_some(Outside { block })
+        (!inside && !block.is_null()).then_some(OutsideSlowPath { block })
     }
 
     #[inline(always)]

@@ -164,12 +164,12 @@ impl ParseLimitError {
 const SHOWN: usize = 64;
 
 /// A fault, and its place.
-pub(super) struct Misread {
+pub(super) struct ParseFault {
     kind: ParseLimitErrorKind,
     position: usize,
 }
 
-impl Misread {
+impl ParseFault {
     pub(super) fn of(self, text: &str, wanted: ReadAs) -> ParseLimitError {
         let ends = text
             .char_indices()
@@ -185,15 +185,15 @@ impl Misread {
 }
 
 impl ParseLimitErrorKind {
-    fn at(self, position: usize) -> Misread {
-        Misread {
+    fn at(self, position: usize) -> ParseFault {
+        ParseFault {
             position,
             kind: self,
         }
     }
 }
 
-pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
+pub(super) fn limit(text: &str) -> Result<Limit, ParseFault> {
     if let Some(rest) = text.strip_prefix("max") {
         let position = text.len() - rest.len();
         return if rest.is_empty() {
@@ -202,7 +202,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
             Err(TrailingInput.at(position))
         };
     }
-    let number = Number::scan(text)?;
+    let number = LeadingDigits::scan(text)?;
     match text[number.end..].strip_prefix('%') {
         Some("") => number.percent().map(Limit::Percent),
         Some(_) => Err(TrailingInput.at(number.end + 1)),
@@ -220,12 +220,12 @@ pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
     }
 }
 
-pub(super) fn size(text: &str) -> Result<u64, Misread> {
-    Number::scan(text)?.size(text)
+pub(super) fn size(text: &str) -> Result<u64, ParseFault> {
+    LeadingDigits::scan(text)?.size(text)
 }
 
 /// The digits at the front of a text.
-struct Number {
+struct LeadingDigits {
     /// Their value; `None` where it exceeds 64 bits. The scan does not return that fault: a
     /// percentage so long is out of range, not too long.
     value: Option<u64>,
@@ -234,9 +234,9 @@ struct Number {
     overflow: usize,
 }
 
-impl Number {
+impl LeadingDigits {
     /// Reads the digits and underscores that `text` starts with.
-    fn scan(text: &str) -> Result<Self, Misread> {
+    fn scan(text: &str) -> Result<Self, ParseFault> {
         if text.is_empty() {
             return Err(Empty.at(0));
         }
@@ -264,7 +264,7 @@ impl Number {
         }
     }
 
-    fn percent(self) -> Result<Percent, Misread> {
+    fn percent(self) -> Result<Percent, ParseFault> {
         self.value
             .and_then(|value| u8::try_from(value).ok())
             .and_then(Percent::new)
@@ -272,7 +272,7 @@ impl Number {
     }
 
     /// The number and the fraction behind it, times the unit behind that.
-    fn size(self, text: &str) -> Result<u64, Misread> {
+    fn size(self, text: &str) -> Result<u64, ParseFault> {
         let fraction = text[self.end..].strip_prefix('.').map_or("", digits);
         let point = usize::from(text[self.end..].starts_with('.'));
         if point > 0 && fraction.is_empty() {
@@ -304,7 +304,7 @@ fn digits(text: &str) -> &str {
 }
 
 /// The unit that stands at the end of a number, and where. No text is a byte.
-fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Misread> {
+fn read_unit(text: &str, end: usize) -> Result<(u64, usize), ParseFault> {
     let rest = &text[end..];
     if rest.is_empty() {
         return Ok((1, end));

@@ -40,10 +40,11 @@ use crate::units::{Bytes, IntoBytes};
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Gauge {
-    state: Lock<State>,
+    state: Lock<GaugeState>,
 }
 
-struct State {
+/// The two figures of a gauge: what its owner has reported, and what is charged for that.
+struct GaugeState {
     reported: u64,
     /// `None` while a thread brings it to what was reported. It has no lock then: to charge may
     /// call listeners and wakers.
@@ -57,7 +58,7 @@ impl Gauge {
         Gauge {
             state: Lock::new(
                 Rank::Bookkeeping,
-                State {
+                GaugeState {
                     reported: 0,
                     charge: Some(group.force_charge(0)),
                 },
@@ -83,7 +84,7 @@ impl Gauge {
         // Another thread has the charge, or this one has, in a listener that reports: that call
         // looks again before it leaves.
         let Some(charge) = charge else { return };
-        let mut moving = Moving {
+        let mut moving = ChargeInMotion {
             gauge: self,
             charge: Some(charge),
         };
@@ -107,12 +108,12 @@ impl Gauge {
 }
 
 /// The charge outside of the lock. A panic of a listener puts it back.
-struct Moving<'a> {
+struct ChargeInMotion<'a> {
     gauge: &'a Gauge,
     charge: Option<Charge>,
 }
 
-impl Drop for Moving<'_> {
+impl Drop for ChargeInMotion<'_> {
     fn drop(&mut self) {
         if let Some(charge) = self.charge.take() {
             self.gauge.state.lock().charge = Some(charge);

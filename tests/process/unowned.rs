@@ -3,7 +3,7 @@
 
 use std::sync::Barrier;
 
-use memcg::allocator::{Owner, charge_unowned, charge_unowned_to, settle, uncharge_unowned};
+use memcg::allocator::{Owner, catch_up, charge_unowned, charge_unowned_to, uncharge_unowned};
 use memcg::{Limits, Runtime};
 
 use crate::support::alone::alone;
@@ -12,7 +12,7 @@ use crate::support::alone::alone;
 const LAG: u64 = 1_100 << 10;
 
 /// A thread that switches groups charges what the allocator has left to it, with no call of
-/// `settle`.
+/// `catch_up`.
 #[test]
 fn a_switch_of_groups_charges_what_is_left() {
     alone(
@@ -43,7 +43,7 @@ fn a_switch_of_groups_charges_what_is_left() {
                     "{live} bytes are charged for {bytes}"
                 );
             }
-            settle();
+            catch_up();
             assert_eq!(shared.live(), 0);
             charge_unowned_to(None);
         },
@@ -75,7 +75,7 @@ fn a_group_goes_that_an_allocator_has_left() {
                     freed.wait();
                 });
                 freed.wait();
-                settle();
+                catch_up();
                 let left = (runtime.dying_count(), runtime.root().usage());
                 freed.wait();
                 left

@@ -287,6 +287,8 @@ pub(crate) struct Faults {
     pub(crate) known: Vec<String>,
     /// The functions of other files that each file calls, all together.
     calls: usize,
+    /// Which file uses which, by their paths.
+    uses: BTreeSet<(String, String)>,
 }
 
 pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
@@ -299,7 +301,11 @@ pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
     }
     let mut graph = graph(of);
     let arrows = graph.values().flat_map(BTreeMap::values);
-    let calls = arrows.map(|arrow| arrow.calls.len()).sum();
+    let calls = arrows.clone().map(|arrow| arrow.calls.len()).sum();
+    let path = |source: usize| of.sources[source].path.clone();
+    let uses = arrows
+        .map(|arrow| (path(arrow.from), path(arrow.to)))
+        .collect();
     let backs = backs(&graph, of.sources);
     let known = take_known(&mut graph, of.sources, known);
     let circles = circles(&graph, of.sources)
@@ -311,7 +317,13 @@ pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
         circles,
         known,
         calls,
+        uses,
     }
+}
+
+/// Which file of the crate uses which, by imports or by calls.
+pub(crate) fn uses() -> &'static BTreeSet<(String, String)> {
+    &of_the_crate().uses
 }
 
 fn of_the_crate() -> &'static Faults {

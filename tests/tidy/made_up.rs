@@ -75,6 +75,10 @@ fn planted(rule: Rule) -> Vec<String> {
         Rule::Layers => {
             pages::other_layers("| folder | what it is for |\n|---|---|\n| `a/` | x |\n")
         }
+        Rule::Paths => {
+            let page = "| call | files in order |\n|---|---|\n| one | `a.rs`, `b.rs` |\n";
+            pages::wrong_paths(page, &BTreeSet::new())
+        }
         Rule::Links => pages::dead_links(&page("[a](none.md)")),
         Rule::Commands => readme::faults("`cargo run --example none`", "", ""),
         Rule::Changelog => changelog::faults("## 0.1.0 - unreleased\n- Breaking: a\n", "0.1.0"),

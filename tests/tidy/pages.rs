@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::edges::{edge_table, edges, is_model, models_written};
-use crate::graph::LAYERS;
+use crate::graph::{self, LAYERS};
 use crate::mutations::mutations_of;
 use crate::reader::{CONTAINERS, Source, is_name, pages, read, read_all, root, tokens};
 use crate::rules::Rule;
@@ -183,6 +183,51 @@ fn the_architecture_tells_the_layers() {
         ),
         ["", "b", "c"]
     );
+}
+
+/// The rows of the table of paths in a page: what is called, and the files that it passes through.
+fn paths_told(page: &str) -> Vec<(&str, Vec<String>)> {
+    let table = page
+        .split("| call | files in order |\n|---|---|\n")
+        .nth(1)
+        .unwrap_or_default();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.trim_matches('|').split_once('|'));
+    cells
+        .map(|(call, files)| {
+            let spans = files.split('`').skip(1).step_by(2);
+            let files = spans.filter(|span| span.ends_with(".rs"));
+            (
+                call.trim(),
+                files.map(|file| format!("src/{file}")).collect(),
+            )
+        })
+        .collect()
+}
+
+/// The files of such rows that no file before them in their row uses, nor is used by.
+pub(crate) fn wrong_paths(page: &str, uses: &BTreeSet<(String, String)>) -> Vec<String> {
+    let is_used = |a: &String, b: &String| uses.contains(&(a.clone(), b.clone()));
+    let mut faults = Vec::new();
+    for (call, files) in paths_told(page) {
+        for (number, file) in files.iter().enumerate().skip(1) {
+            let before = &files[..number];
+            if !before
+                .iter()
+                .any(|other| is_used(other, file) || is_used(file, other))
+            {
+                faults.push(format!("the path of {call}: nothing leads to {file}"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn the_architecture_tells_paths_that_calls_take() {
+    let page = read("docs/src/architecture.md");
+    assert!(paths_told(&page).len() > 8, "hardly one path was found");
+    Rule::Paths.hold(&wrong_paths(&page, graph::uses()));
 }
 
 /// The targets of a page's links and pictures, each with its line; blocks and spans of code aside.

@@ -139,6 +139,12 @@ rules! {
         because: "the page is where a reader looks the order up",
         to_mend: "bring the table and LAYERS in tests/tidy/graph.rs to the same order",
     }
+    Paths {
+        holds: "in the table of paths of docs/src/architecture.md each file uses one that stands before it \
+         in its row, or is used by it",
+        because: "a path that the code no longer takes sends its reader to the wrong files",
+        to_mend: "follow the call through the files, and write the row as it goes",
+    }
     Links {
         holds: "each relative link of a page leads to a file, and to a heading in it",
         because: "a dead link costs its reader the search",

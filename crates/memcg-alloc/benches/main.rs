@@ -275,7 +275,7 @@ fn above_max(case: &str, count: usize) {
         .create("query", Limits::new().max(100))
         .expect("a name");
     let held = Owner::charge_to(&group, 200);
-    memcg::allocator::settle();
+    memcg::allocator::catch_up();
     for _ in 0..count {
         if case == "forced" {
             group.raw().force_charge(black_box(64_usize));

@@ -18,6 +18,6 @@ pub use external::{ExternalCharge, charge_external};
 pub use global::{EVERY_OBJECT, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 #[cfg(feature = "allocator-api2")]
 pub use group_alloc::GroupAlloc;
-pub use memcg::allocator::{charge_unowned_to, settle, unowned, unowned_bytes};
+pub use memcg::allocator::{catch_up, charge_unowned_to, unowned, unowned_bytes};
 pub use panic::unowned_panic_hook;
 pub use probe::is_installed;

@@ -327,7 +327,7 @@ fn threads_free_what_others_have_allocated() {
                 .for_each(|worker| worker.join().unwrap());
             over.store(true, Ordering::Relaxed);
         });
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         for (at, of) in groups.iter().enumerate() {
             let ledger = of.group.ledger();
             let allocated = of.allocated.now();
@@ -347,7 +347,7 @@ fn threads_free_what_others_have_allocated() {
         thread::scope(|scope| {
             drop(scope.spawn(|| left.into_iter().for_each(|object| object.free(&EVERY))))
         });
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
     }
     assert_all_gone(&runtime);
 }

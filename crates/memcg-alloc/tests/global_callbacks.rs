@@ -141,7 +141,7 @@ fn the_crates_own_memory_is_no_groups() {
         .unwrap();
         runtime.settle();
         runtime.root().memory().drain();
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         assert_eq!(
             (
                 group.live(),
@@ -168,7 +168,7 @@ fn a_guards_memory_is_no_groups() {
             of_groups
         });
         assert_eq!(of_groups, [0, 0]);
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         assert_eq!((runtime.root().live(), runtime.counts().underflows), (0, 0));
     });
 }
@@ -273,7 +273,7 @@ fn callbacks_allocate_and_free() {
         };
         assert_eq!(group.live(), vector + 4_096);
         drop((cache, inside));
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
     });
 }
@@ -327,7 +327,7 @@ fn hooks_of_victims_allocate_and_free() {
         assert!(dropped.load(Ordering::Relaxed) > 0);
         assert_eq!(query.live(), 500_000);
         drop((charge, held));
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         assert_eq!(
             (hog.live(), query.live(), runtime.counts().underflows),
             (0, 0, 0)
@@ -367,7 +367,7 @@ fn a_free_makes_room_for_a_waiter() {
         // waiter.
         let end = Instant::now() + Duration::from_secs(30);
         while woken.1.lock().unwrap().is_empty() && Instant::now() < end {
-            memcg_alloc::settle();
+            memcg_alloc::catch_up();
         }
         assert_eq!(woken.1.lock().unwrap().len(), 1, "woken once");
         let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut context) else {
@@ -410,7 +410,7 @@ fn a_checkpoint_finds_what_the_allocator_has_forced() {
         );
         assert!(hog.forced() > 0 && hog.events().get(Event::Overcharge) > 0);
         drop(held);
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         assert!(hog.run(Group::checkpoint).is_ok());
     });
 }
@@ -474,7 +474,7 @@ fn aborted_tasks_leave_nothing() {
             }
         });
         drop(tokio);
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         for group in groups {
             assert_eq!(group.live(), 0, "{}", group.path());
             group.offline().unwrap();

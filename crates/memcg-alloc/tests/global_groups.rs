@@ -20,7 +20,7 @@ const AT_ONCE: usize = 100;
 
 /// Everything that allocators and groups have left is done.
 fn settle(runtime: &Runtime) {
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     runtime.settle();
 }
 

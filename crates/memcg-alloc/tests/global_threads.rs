@@ -86,7 +86,7 @@ fn with_group(name: &str, test: impl FnOnce(&Group)) {
     GROUP.lock().unwrap().take();
     group.offline().unwrap();
     drop(group);
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     runtime.settle();
     assert_eq!(
         (

@@ -5,7 +5,7 @@ mod support;
 
 use memcg::{Limits, Runtime};
 use memcg_alloc::{
-    LARGE_OBJECTS, MemcgAlloc, charge_unowned_to, is_installed, settle, unowned_bytes,
+    LARGE_OBJECTS, MemcgAlloc, catch_up, charge_unowned_to, is_installed, unowned_bytes,
 };
 use support::bytes;
 
@@ -22,14 +22,14 @@ fn main() {
     charge_unowned_to(Some(&shared));
     // The first charge and the first reading make what the tree needs: bytes that no group owns.
     let _ = shared.live();
-    settle();
+    catch_up();
     let before = shared.live();
     assert_eq!(before, unowned_bytes());
     let small: Vec<Vec<u8>> = query.run(|| (0..100_000).map(|_| bytes(1, 100)).collect());
     let large = query.run(|| bytes(0, LARGE_OBJECTS));
     let spine = (small.capacity() * size_of::<Vec<u8>>()) as u64;
     assert_eq!(query.live(), spine + LARGE_OBJECTS as u64);
-    settle();
+    catch_up();
     assert_eq!(shared.live(), unowned_bytes());
     assert!(shared.live() - before >= 10_000_000);
 
@@ -44,7 +44,7 @@ fn main() {
         "{} and {before}",
         shared.live()
     );
-    settle();
+    catch_up();
     assert_eq!(
         (shared.live(), query.live()),
         (unowned_bytes(), LARGE_OBJECTS as u64)
@@ -55,7 +55,7 @@ fn main() {
     // Another group has the charge, and then none.
     let other = runtime.root().create("other", Limits::new()).unwrap();
     charge_unowned_to(Some(&other));
-    settle();
+    catch_up();
     assert_eq!((shared.live(), other.live()), (0, unowned_bytes()));
     charge_unowned_to(None);
     assert_eq!((other.live(), runtime.root().live()), (0, 0));

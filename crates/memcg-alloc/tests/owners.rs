@@ -204,7 +204,7 @@ impl<const FROM: usize> Shared<FROM> {
 
     /// While no thread allocates: each group is exact, and all together have what was handed out.
     fn assert_exact(&self, runtime: &Runtime, unowned_before: u64) {
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         self.groups.iter().for_each(Counted::assert_exact);
         assert_eq!(
             memcg_alloc::unowned_bytes() - unowned_before,
@@ -337,5 +337,5 @@ fn objects_outlive_their_runtime() {
         .join()
         .unwrap();
     assert_eq!((other.usage(), others.counts().underflows), (0, 0));
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
 }

@@ -13,7 +13,7 @@ static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
 
 /// Bytes that the group holds, with those that threads have not written down yet.
 fn live(group: &Group) -> u64 {
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     group.live()
 }
 

@@ -52,6 +52,6 @@ fn what_the_host_allocates_for_a_store_is_its_groups() {
     assert_eq!(store.data().rows[9], 7);
     // On whatever thread.
     thread::spawn(move || drop(store)).join().unwrap();
-    memcg::allocator::settle();
+    memcg::allocator::catch_up();
     assert_eq!(acme.live(), 0);
 }

@@ -16,7 +16,7 @@ use crate::counter::config::CounterConfig;
 use crate::counter::idle_visits::IdleVisits;
 use crate::counter::index::{Names, NamesHint};
 use crate::counter::object::{Counter, CounterRef, Incarnation, Object};
-use crate::counter::peak::{LiveWindows, Windows};
+use crate::counter::peak::{LiveWindows, PeakWindows};
 use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
@@ -54,7 +54,7 @@ pub(crate) struct Tree {
     /// bound: see `counter::width`.
     pub(crate) wide_bound: AtomicU64,
     /// Readers with peaks of their own, of usage and of live units.
-    pub(crate) windows: Lock<Windows>,
+    pub(crate) windows: Lock<PeakWindows>,
     pub(crate) live_windows: Lock<LiveWindows>,
     /// Odd while the holder of the lock moves credit out of slots: figures of both then do not fit
     /// together.
@@ -129,7 +129,7 @@ impl Tree {
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
             wide_bound: AtomicU64::new(0),
-            windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            windows: Lock::new(Rank::Bookkeeping, PeakWindows::default()),
             live_windows: Lock::new(Rank::Bookkeeping, LiveWindows::default()),
             moving: CreditMoves::default(),
             noting: CreditMoves::default(),
@@ -335,7 +335,7 @@ pub(crate) struct Stocks {
     /// Those whose central stock is open, each at the index that `Counter::central_opened` has.
     pub(in crate::counter) central: Vec<CounterRef>,
     pub(crate) scratch: Counters,
-    pub(crate) claims: SmallVec<[Claim; 8]>,
+    pub(crate) claims: SmallVec<[SlotClaim; 8]>,
     /// A limit has been set to a percentage.
     pub(crate) percents: bool,
     /// Stocks of groups that went offline.
@@ -345,7 +345,7 @@ pub(crate) struct Stocks {
 }
 
 /// Credit claimed in one slot.
-pub(crate) struct Claim {
+pub(crate) struct SlotClaim {
     pub(crate) stock: CounterRef,
     pub(crate) slot: *const Slot,
     pub(crate) units: u64,
@@ -354,7 +354,7 @@ pub(crate) struct Claim {
 // SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between
 // drains the list is empty.
 #[allow(unsafe_code)]
-unsafe impl Send for Claim {}
+unsafe impl Send for SlotClaim {}
 
 /// All groups of a tree by name, and by parent: see `links`.
 pub(crate) struct Hierarchy {

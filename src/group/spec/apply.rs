@@ -11,7 +11,7 @@
 //! those that rise first.
 //!
 //! Others may set limits meanwhile. A limit is stored, and taken back, under the tree's lock, only
-//! where it is still this spec's to set: see [`Applied`].
+//! where it is still this spec's to set: see [`AppliedSettings`].
 
 use super::super::error::{CreateError, LimitError};
 use super::super::handle::Group;
@@ -23,13 +23,13 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree, importance, limits, setting_names};
 use crate::pressure::{throttle, victims};
-use crate::state::applied::{Applied, Settings};
+use crate::state::applied::{AppliedSettings, Settings};
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 use crate::state::oom::{OomOrder, OomPolicy};
 use crate::units::{Limit, Percent};
 
-fn applied(group: &Group) -> &Applied {
+fn applied(group: &Group) -> &AppliedSettings {
     &group_object::of(group.first()).applied
 }
 
@@ -115,7 +115,7 @@ impl GroupSpec {
             parent: 0,
             limited: limited_above(group),
         };
-        let mut plan = Plan::default();
+        let mut plan = SpecPlan::default();
         plan.add(self, "", Some(group.clone()), above, &path)?;
         let mut changes = SpecChanges::default();
         if let Err(error) = plan.carry_out(options, &mut changes) {
@@ -150,12 +150,12 @@ impl Drop for ApplyTurn<'_> {
 
 /// The groups of a spec, parents first, and what was done to them.
 #[derive(Default)]
-struct Plan<'a> {
-    groups: Vec<Planned<'a>>,
+struct SpecPlan<'a> {
+    groups: Vec<PlannedGroup<'a>>,
     journal: Vec<DoneStep>,
 }
 
-struct Planned<'a> {
+struct PlannedGroup<'a> {
     spec: &'a GroupSpec,
     name: &'a str,
     /// The place of its parent in the plan; that of the first is its own.
@@ -388,7 +388,7 @@ fn bytes_of(group: &Group) -> [u64; 2] {
     [LimitKind::Max, LimitKind::High].map(|kind| limits::value(group.first(), kind))
 }
 
-impl<'a> Plan<'a> {
+impl<'a> SpecPlan<'a> {
     /// Adds a group and those below.
     fn add(
         &mut self,
@@ -428,7 +428,7 @@ impl<'a> Plan<'a> {
         }
         let target = group.as_ref().map(|group| GroupTarget::new(group, spec));
         let place = self.groups.len();
-        self.groups.push(Planned {
+        self.groups.push(PlannedGroup {
             spec,
             name,
             parent,

@@ -44,7 +44,7 @@ impl<'de> Visitor<'de> for SpecAt<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GroupSpec, A::Error> {
         let (mut oom_policy, mut groups) = (None, None);
-        let limits = Limits::deserialize(Fields {
+        let limits = Limits::deserialize(GroupFields {
             path: self.0,
             map: &mut map,
             of_limits: &[],
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for SpecAt<'_> {
 // === The fields of a group ===
 
 /// A map as [`Limits`] sees it. What is none of its fields is read on the way.
-struct Fields<'a, A> {
+struct GroupFields<'a, A> {
     path: &'a SpecPath<'a>,
     map: &'a mut A,
     of_limits: &'static [&'static str],
@@ -75,7 +75,7 @@ struct Fields<'a, A> {
     groups: &'a mut Option<BTreeMap<String, GroupSpec>>,
 }
 
-impl<'de, A: MapAccess<'de>> Deserializer<'de> for Fields<'_, A> {
+impl<'de, A: MapAccess<'de>> Deserializer<'de> for GroupFields<'_, A> {
     type Error = A::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, A::Error> {
@@ -98,7 +98,7 @@ impl<'de, A: MapAccess<'de>> Deserializer<'de> for Fields<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for GroupFields<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -113,6 +113,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
             let Some(key) = self.map.next_key_seed(key)? else {
                 return Ok(None);
             };
+            // `Limits` finds its own doubles, and these two never reach it. Where a later line wins
+            // silently, half of the file is not what its reader believes.
             let twice = || A::Error::custom(format_args!("{}: duplicate field `{key}`", self.path));
             self.read = key;
             match key {
@@ -179,6 +181,7 @@ impl<'de, V: DeserializeSeed<'de>> DeserializeSeed<'de> for ValueAt<'_, V> {
     type Value = V::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        // A file may have a thousand groups: the error says which of them, and which field.
         let placed = |error: D::Error| {
             let error = error.to_string();
             D::Error::custom(format_args!(

@@ -86,7 +86,7 @@ fn a_waiter_gets_what_is_freed() {
             thread::yield_now();
         }
         drop(objects);
-        memcg::allocator::settle();
+        memcg::allocator::catch_up();
         assert_eq!(waits.join().unwrap().unwrap(), 1_000 << 10);
     });
     assert_eq!((query.live(), tenant.live()), (0, 0));
@@ -186,7 +186,7 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
                     low.fetch_add(u64::from(tenant.usage() < 4 << 20), Ordering::Relaxed);
-                    memcg::allocator::settle();
+                    memcg::allocator::catch_up();
                 }
             });
             for _ in 0..3_000 {
@@ -234,7 +234,7 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
                 thread::yield_now();
             }
             then();
-            memcg::allocator::settle();
+            memcg::allocator::catch_up();
             waits.join().unwrap()
         })
     };

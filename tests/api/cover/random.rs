@@ -151,7 +151,7 @@ fn random_steps_of_threads_add_up() {
                 .map(|thread| thread.join().unwrap())
                 .collect()
         });
-        memcg::allocator::settle();
+        memcg::allocator::catch_up();
         scene.assert_counts(&held);
         drop(held);
         scene.assert_counts(&[]);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use memcg::allocator::settle;
+use memcg::allocator::catch_up;
 use memcg::{EnterGuard, Group};
 
 use super::{groups, here, runtime};
@@ -136,7 +136,7 @@ fn a_destructor_allocates_beside_the_next_thread() {
     };
     ends.join().unwrap();
     next.join().unwrap();
-    settle();
+    catch_up();
     a.memory().drain();
     assert_eq!(
         (

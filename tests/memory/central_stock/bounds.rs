@@ -65,7 +65,10 @@ fn batch_zero_keeps_nothing() {
         assert_eq!(scene.figures(), [0; 5]);
     }
     assert_eq!(
-        (scene.stock.release(), scene.queue.memory().stocked_bound()),
+        (
+            scene.stock.release_credit(),
+            scene.queue.memory().stocked_bound()
+        ),
         (0, 0)
     );
 }

@@ -95,19 +95,19 @@ fn two_groups_have_two_stocks() {
         (scene.stock.credit(), other.credit(), scene.parent.usage()),
         (300, 200, 500)
     );
-    assert_eq!((other.release(), scene.stock.credit()), (200, 300));
+    assert_eq!((other.release_credit(), scene.stock.credit()), (200, 300));
 }
 
 #[test]
 fn release_returns_what_it_gave_back() {
     for builder in kinds() {
         let scene = Scene::of(builder);
-        assert_eq!(scene.stock.release(), 0, "before the first charge");
+        assert_eq!(scene.stock.release_credit(), 0, "before the first charge");
         fill(&scene.stock, 600);
         let held = take(&scene.stock, 200);
-        assert_eq!(scene.stock.release(), 400);
+        assert_eq!(scene.stock.release_credit(), 400);
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
-        assert_eq!(scene.stock.release(), 0);
+        assert_eq!(scene.stock.release_credit(), 0);
         scene.stock.give_back(held);
         assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it opens at once");
     }

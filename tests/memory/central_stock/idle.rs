@@ -56,7 +56,7 @@ fn as_much_credit_as_before_is_not_idle() {
             0,
             "round {round}: no visit has found this credit before"
         );
-        assert_eq!(scene.stock.release(), 600);
+        assert_eq!(scene.stock.release_credit(), 600);
     }
 }
 

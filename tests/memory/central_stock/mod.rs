@@ -106,7 +106,7 @@ impl Scene {
 #[track_caller]
 pub(crate) fn open(stock: &CentralStock) -> bool {
     let opens = (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(stock));
-    stock.release();
+    stock.release_credit();
     opens
 }
 

@@ -32,7 +32,7 @@ fn a_group_offline_keeps_none() {
             (
                 scene.parent.usage(),
                 scene.stock.credit(),
-                scene.stock.release()
+                scene.stock.release_credit()
             ),
             (0, 0, 0)
         );
@@ -152,7 +152,10 @@ fn a_stock_outlives_the_runtime() {
         );
         assert!(stock.charge_if_room(1).is_none());
         stock.give_back(held);
-        assert_eq!((stock.credit(), parent.usage(), stock.release()), (0, 0, 0));
+        assert_eq!(
+            (stock.credit(), parent.usage(), stock.release_credit()),
+            (0, 0, 0)
+        );
     }
 }
 
@@ -184,7 +187,7 @@ fn the_next_group_begins_without_credit() {
             assert!(opens, "round {round}: it works as any other");
             let late = match round % 3 {
                 0 => {
-                    assert_eq!(stock.release(), 600);
+                    assert_eq!(stock.release_credit(), 600);
                     None
                 }
                 1 => None,

@@ -525,7 +525,9 @@ impl World {
                     None => self.asked.take_off(bytes),
                 }
             }
-            What::CentralRelease(group) => _ = CentralStock::of(&self.group(group)).release(),
+            What::CentralRelease(group) => {
+                _ = CentralStock::of(&self.group(group)).release_credit()
+            }
             What::Merge(into, from) => {
                 let (into, from) = (self.charges.take(into), self.charges.take(from));
                 if let Some((mut into, of)) = into {

@@ -168,7 +168,7 @@ impl Lane {
                 self.offline += 1;
             }
             82..85 => drop(group.memory().drain()),
-            85..88 => _ = stock.release(),
+            85..88 => _ = stock.release_credit(),
             88..91 => drop(group.reclaim(1)),
             91..94 => (0..2).for_each(|_| _ = world.runtime.release_idle_credit()),
             94..96 => drop(std::hint::black_box((

@@ -79,7 +79,7 @@ fn totals(groups: &[Arc<KnownGroup>]) -> Vec<Total> {
 pub(crate) fn at_rest(world: &World, rng: &mut SmallRng) {
     // Foreign code that threads of the crate call does nothing from here on.
     let gate = world.shared.gate.write().expect("no panic holds it");
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     world.runtime.settle();
     let groups = world.groups();
     let totals = totals(&groups);
@@ -240,7 +240,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
         ..
     } = world;
     drop((stay, gone));
-    memcg_alloc::settle();
+    memcg_alloc::catch_up();
     runtime.stop_flusher();
     eventually("groups that are left", || {
         runtime.settle();

@@ -257,7 +257,7 @@ fn sample(world: &World, over: &AtomicBool) {
 /// The group of what no group owns is charged as much.
 fn check_unowned(process: &memcg::Group) {
     check::eventually("unowned bytes", || {
-        memcg_alloc::settle();
+        memcg_alloc::catch_up();
         (process.live(), unowned_bytes())
     });
 }

@@ -488,7 +488,7 @@ impl<'a> Worker<'a> {
             }
         }
         if self.rng.random_bool(0.2) {
-            stock.release();
+            stock.release_credit();
         }
     }
 

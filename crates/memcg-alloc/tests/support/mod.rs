@@ -186,7 +186,7 @@ impl Object {
 /// No group of the runtime is left but its root, and nothing is charged.
 #[track_caller]
 pub(crate) fn assert_all_gone(runtime: &Runtime) {
-    memcg::allocator::settle();
+    memcg::allocator::catch_up();
     runtime.settle();
     runtime.root().memory().drain();
     assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 1));

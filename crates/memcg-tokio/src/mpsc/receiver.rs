@@ -52,7 +52,7 @@ impl<T> Receiver<T> {
     #[cold]
     fn end(&mut self) {
         if !mem::replace(&mut self.has_ended, true) {
-            self.stock.release();
+            self.stock.release_credit();
         }
     }
 

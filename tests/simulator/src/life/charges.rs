@@ -320,7 +320,7 @@ impl Life {
             What::CentralRelease(group) => {
                 if let Some(group) = self.group(group) {
                     self.keeps = true;
-                    self.on(op, group, |group| CentralStock::of(group).release());
+                    self.on(op, group, |group| CentralStock::of(group).release_credit());
                 }
             }
             What::Merge(into, from) => self.merge(op, into, from),

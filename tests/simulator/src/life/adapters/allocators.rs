@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
-use memcg::allocator::settle;
+use memcg::allocator::catch_up;
 use memcg_alloc::{
     EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
     charge_external, unowned_bytes,
@@ -237,7 +237,7 @@ impl Life {
             _ => unreachable!("an operation on allocators"),
         }
         // What an allocator has left to a call outside of it.
-        self.actor(op).run(settle);
+        self.actor(op).run(catch_up);
         self.settle_accounts();
     }
 
@@ -530,6 +530,6 @@ impl Life {
             self.disown(key, charge.bytes());
             self.actor(op).run(move || drop(charge));
         }
-        self.actor(op).run(settle);
+        self.actor(op).run(catch_up);
     }
 }
