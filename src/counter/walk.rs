@@ -296,17 +296,24 @@ impl Counter {
     /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
     #[inline(always)]
     pub(super) fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &LazySlowPath) -> u64 {
-        let mut level = Some(self);
-        let mut left = n;
-        let mut lowest = None;
-        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top)))
-        {
-            // The parent is read before the subtraction: units that are still charged keep the
-            // parent alive.
-            level = at.parent();
-            left = at.subtract(left, path);
-            lowest = lowest.or(Some(left));
+        if n == 0 || top.is_some_and(|top| ptr::eq(self, top)) {
+            return n;
         }
-        lowest.unwrap_or(n)
+        // The lowest level is subtracted from by code of its own. A processor fetches ahead by the
+        // distance of the addresses that one instruction has loaded, and an instruction that loads a
+        // word of the lowest level and of the root in turn has none: a thread that goes over many
+        // counters would wait for memory at each.
+        //
+        // A parent is read before the subtraction: units that are still charged keep it alive.
+        let mut above = self.parent();
+        let lowest = self.subtract(n, path);
+        let mut left = lowest;
+        while let Some(level) =
+            above.filter(|&level| left > 0 && top.is_none_or(|top| !ptr::eq(level, top)))
+        {
+            above = level.parent();
+            left = level.subtract(left, path);
+        }
+        lowest
     }
 }
