@@ -84,7 +84,7 @@ impl GroupInspector<'_> {
     /// Returns the [soft limit](crate::Limits::soft) in bytes, `u64::MAX` if there is none. One
     /// load, and two locks if a group of the runtime has a [share](crate::Limits::share).
     pub fn soft(&self) -> u64 {
-        shares::look(self.group.first().tree());
+        shares::look(self.group.first());
         thresholds::soft(self.group.first())
     }
 
@@ -205,8 +205,9 @@ impl GroupInspector<'_> {
     /// assert!(acme.inspect().is_in_excess());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn is_in_excess(&self) -> bool {
-        shares::look(self.group.first().tree());
+        shares::look(self.group.first());
         thresholds::is_in_excess(self.group.first())
     }
 
@@ -225,7 +226,7 @@ impl GroupInspector<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn descendants_in_excess(&self) -> u64 {
-        shares::look(self.group.first().tree());
+        shares::look(self.group.first());
         excess::count_below(self.group.first())
     }
 

@@ -205,7 +205,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> Limits {
-        shares::look(self.first().tree());
+        shares::look(self.first());
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new()
             .max(set(LimitKind::Max))

@@ -233,7 +233,7 @@ impl Group {
     /// ```
     pub fn snapshot(&self, depth: usize) -> Snapshot {
         let top = self.first();
-        shares::look(top.tree());
+        shares::look(top);
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
         let is_flushed = stats::flush(top, UnlistPolicy::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();

@@ -291,7 +291,7 @@ pub(crate) fn choose<'a>(
     // Again where a victim has just given its last: what it gave may be on its way up, and a choice
     // before that would take one group too many.
     loop {
-        shares::look(domain.tree());
+        shares::look(domain);
         let wish = match chooser(domain).filter(|chooser| oom_flags(chooser).has(ORDERS)) {
             Some(chooser) => ask_order(chooser, domain, want, excluded),
             None => VictimWish::Ours,

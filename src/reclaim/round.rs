@@ -247,7 +247,7 @@ pub(crate) fn run(
     }
     // Which groups are in excess follows from their shares, so these are looked at first. The time
     // of that look is given back to reclaim.
-    request.deadline = earlier(request.deadline + shares::look(target.tree()), request.end);
+    request.deadline = earlier(request.deadline + shares::look(target), request.end);
     context::in_hook(|| {
         let now = clock::now();
         let mut round = Round {

@@ -29,6 +29,7 @@ use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, MovedShares, ParentOfShares, Shares};
 use crate::sync::Ordering;
 use crate::sync::clock;
+use crate::sync::stat_atomic::AtomicBool as StatBool;
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that
 /// is offline gets none. The caller holds the tree's lock.
@@ -45,6 +46,7 @@ pub(crate) fn put_linked(group: &Counter, share: u32) {
     let Some(parent) = group.parent() else { return };
     let tree = group_tree::of(group);
     tree.any_shares.store(true, Ordering::Relaxed);
+    ANY_IN_PROCESS.store(true, Ordering::Relaxed);
     limits::forget_percent(group, LimitKind::Soft);
     tree.shares.lock().set(parent, group, share);
 }
@@ -84,10 +86,26 @@ pub(crate) fn of(group: &Counter) -> u32 {
 /// refused get the lock.
 const SLICE: usize = 64;
 
-/// Divides anew where a share or a max has moved. Returns the time that it took: a step for each
-/// parent at and below what has moved and for each group whose part has moved, else two locks, or a
-/// load where no group has a share. The caller holds no lock and is not in transit.
-pub(crate) fn look(tree: &Tree) -> Duration {
+/// A group of the process has, or had, a share. A look at a group of any other process ends with
+/// this word, and fetches no line of the group for its tree.
+static ANY_IN_PROCESS: StatBool = StatBool::new(false);
+
+/// Divides anew where a share or a max has moved in the tree of a group. Returns the time that it
+/// took: a step for each parent at and below what has moved and for each group whose part has moved,
+/// else two locks, or a load where no group has a share. The caller holds no lock and is not in
+/// transit.
+#[inline(always)]
+pub(crate) fn look(group: &Counter) -> Duration {
+    if ANY_IN_PROCESS.load(Ordering::Relaxed) {
+        look_slow(group.tree())
+    } else {
+        Duration::ZERO
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_slow(tree: &Tree) -> Duration {
     let groups = group_tree::shared(tree);
     if !groups.any_shares.load(Ordering::Relaxed) {
         return Duration::ZERO;
