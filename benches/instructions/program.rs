@@ -68,12 +68,12 @@ const RAISED_PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 52.0;
 /// announcement that is due every half batch.
 const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 
-/// A charge of a whole batch and its uncharge, of a counter below another one: about 560. Some hit, the
+/// A charge of a whole batch and its uncharge, of a counter below another one: 523. Some hit, the
 /// others walk, and settle the peak of live units first.
-const REFILL_INSTRUCTIONS_MAX: f64 = 595.0;
+const REFILL_INSTRUCTIONS_MAX: f64 = 575.0;
 
-/// A charge and an uncharge of such a counter without stock: 429, for two walks of two levels.
-const WALK_INSTRUCTIONS_MAX: f64 = 472.0;
+/// A charge and an uncharge of such a counter without stock: 409, for two walks of two levels.
+const WALK_INSTRUCTIONS_MAX: f64 = 450.0;
 
 /// A charge that the lower of the two refuses, which it has done before: 280.
 const REFUSAL_INSTRUCTIONS_MAX: f64 = 307.0;
@@ -82,8 +82,8 @@ const REFUSAL_INSTRUCTIONS_MAX: f64 = 307.0;
 /// with the charge.
 const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 295.0;
 
-/// The same on two nodes: 778.
-const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 856.0;
+/// The same on two nodes: 754.
+const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 830.0;
 
 /// A stale read of a group: 329, loads of all that is published.
 const STALE_READ_INSTRUCTIONS_MAX: f64 = 362.0;

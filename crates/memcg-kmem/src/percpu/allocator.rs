@@ -151,7 +151,9 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate(&self, layout: Layout, group: &Group) -> Result<PerCpuBytes, KmemError> {
-        Ok(PerCpuBytes::charged_to(group, &self.pool, layout)?.zeroed())
+        let bytes = PerCpuBytes::charged_to(group, &self.pool, layout)?;
+        bytes.zero();
+        Ok(bytes)
     }
 
     /// As [`allocate`](Self::allocate), without a charge.
@@ -169,7 +171,9 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate_uncharged(&self, layout: Layout) -> Result<PerCpuBytes, KmemError> {
-        Ok(PerCpuBytes::uncharged(&self.pool, layout)?.zeroed())
+        let bytes = PerCpuBytes::uncharged(&self.pool, layout)?;
+        bytes.zero();
+        Ok(bytes)
     }
 
     /// Reports that pages in a range of addresses have moved to other nodes. The allocator looks up

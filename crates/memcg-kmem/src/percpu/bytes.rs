@@ -112,17 +112,11 @@ impl PerCpuBytes {
         }
     }
 
-    /// These bytes, zeroed.
-    #[inline]
-    pub(super) fn zeroed(self) -> PerCpuBytes {
-        self.zero();
-        self
-    }
-
-    /// Charged and uncharged bytes share one loop: its speed depends on how it is compiled.
+    /// Zeroes the bytes of an object that no other thread knows yet. Charged and uncharged bytes
+    /// share one loop: its speed depends on how it is compiled.
     #[inline(never)]
     #[allow(unsafe_code)]
-    fn zero(&self) {
+    pub(super) fn zero(&self) {
         for unit in 0..self.plan().units.len() {
             // SAFETY: the granules are this object's own in each unit, and no other thread knows
             // them yet.

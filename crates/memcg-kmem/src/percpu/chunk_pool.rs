@@ -212,13 +212,13 @@ impl ChunkPool {
     /// The same, and ends the account that the chunk keeps under `number`.
     #[inline]
     pub(super) fn give_back_charged(&self, granules: (u32, u32, u32), number: u32) {
-        let (account, spare) = {
-            let mut chunks = self.chunks.lock();
-            let (chunk, ..) = granules;
-            let chunk = chunks.get(chunk as usize);
-            let account = chunk.and_then(|chunk| chunk.records.take(number));
-            (account, chunks.give_back(&self.plan, granules))
-        };
+        let (chunk, ..) = granules;
+        let mut chunks = self.chunks.lock();
+        let account = chunks
+            .get(chunk as usize)
+            .and_then(|chunk| chunk.records.take(number));
+        let spare = chunks.give_back(&self.plan, granules);
+        drop(chunks);
         // The thread unmaps and uncharges without the lock.
         drop(spare);
         drop(account);
