@@ -68,9 +68,9 @@ const RAISED_PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 52.0;
 /// announcement that is due every half batch.
 const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 
-/// A charge of a whole batch and its uncharge, of a counter below another one: 523. Some hit, the
+/// A charge of a whole batch and its uncharge, of a counter below another one: 545. Some hit, the
 /// others walk, and settle the peak of live units first.
-const REFILL_INSTRUCTIONS_MAX: f64 = 575.0;
+const REFILL_INSTRUCTIONS_MAX: f64 = 595.0;
 
 /// A charge and an uncharge of such a counter without stock: 409, for two walks of two levels.
 const WALK_INSTRUCTIONS_MAX: f64 = 450.0;
