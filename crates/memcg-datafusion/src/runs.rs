@@ -806,7 +806,10 @@ impl QueuedStream {
                 Next::Arrives(step, plan) => {
                     let InQueue { queued, own, .. } = &run.queue;
                     let is_last = run.again.is_none();
-                    let place = queued.queue().arrive(own, &run.readers, is_last);
+                    let place =
+                        queued
+                            .queue()
+                            .arrive(own, &run.readers, &queued.reservations, is_last);
                     step.ends(Stage::Waits(place, None, plan, Instant::now()));
                 }
                 Next::GivesUp(step, place, waits) => {
