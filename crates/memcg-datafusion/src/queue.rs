@@ -50,8 +50,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// refusal of any is an error of all. A stream that is dropped leaves the others alone; the last one
 /// gives all back.
 ///
-/// `EXPLAIN ANALYZE` waits and runs again as its query does, and shows the run whose rows have come:
-/// so do the metrics of a plan that is kept. `QueuedExec` shows how often a query was run again
+/// `EXPLAIN ANALYZE` waits and runs again as its query does, after its first row as well, for its rows
+/// go nowhere. It shows the run that has ended; the metrics of a plan that is kept are those of the run
+/// whose rows have come. `QueuedExec` shows how often a query was run again
 /// (`restarts`), and the time that it has waited in line (`time_in_line`).
 ///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused
