@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
+use crate::lines::Reservations;
 use crate::queue::{InPlace, Place, QueryQueue};
 use crate::repeats::Repeatable;
 
@@ -32,6 +33,7 @@ pub(crate) struct Queued {
     attempts: Mutex<Vec<Known>>,
     /// Number of queries that have given all back and wait. Relaxed: it only ends waits early.
     waiting: AtomicUsize,
+    pub(crate) reservations: Arc<Reservations>,
 }
 
 /// An attempt that runs, as its pool knows it.
@@ -60,6 +62,7 @@ impl Queued {
             refusals,
             attempts,
             waiting: AtomicUsize::new(0),
+            reservations: Arc::default(),
         })
     }
 

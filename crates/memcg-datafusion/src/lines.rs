@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::{Group, GroupId};
@@ -17,6 +18,9 @@ use crate::readers::Readers;
 /// A query, or a level where one is to run alone, gives back no more once the bytes that it holds
 /// have not fallen for this time.
 pub(crate) const SETTLED: Duration = Duration::from_millis(25);
+/// The same while operators of attempts that are over are still there, as such a part of the
+/// patience: each gives back what it holds once its call, or its task's turn, has come to an end.
+const LEAVES_PART: u32 = 10;
 /// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line
 /// waits for them for such a part of the patience.
 const STILL_PART: u32 = 50;
@@ -35,6 +39,35 @@ const SMALL_PART: u64 = 16;
 const JUDGED_BY: usize = 4;
 const TENANTS: usize = 1_024;
 
+/// The number of reservations of a pool's operators.
+#[derive(Debug, Default)]
+pub(crate) struct Reservations(AtomicUsize);
+
+impl Reservations {
+    pub(crate) fn begins(&self) {
+        // Relaxed: a reservation that has begun holds nothing yet.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reservation is gone, and its bytes are back.
+    pub(crate) fn ends(&self) {
+        // Release: whoever finds the pool without reservations sees the bytes that are back.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    fn are_gone(&self) -> bool {
+        // Acquire: see `ends`.
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The pool of an attempt that is over, for as long as it has reservations: a task that was aborted
+/// ends after the call in which it is.
+struct Leaving {
+    levels: Arc<[GroupId]>,
+    reservations: Arc<Reservations>,
+}
+
 /// A query as the lines know it, for as long as it waits or runs.
 #[derive(Clone)]
 pub(crate) struct Query {
@@ -47,6 +80,8 @@ pub(crate) struct Query {
     pub(crate) most: usize,
     pub(crate) patience: Duration,
     pub(crate) readers: Arc<Readers>,
+    /// Those of its pool, which other queries of its session share.
+    pub(crate) reservations: Arc<Reservations>,
 }
 
 impl Query {
@@ -70,6 +105,7 @@ pub(crate) struct State {
     pub(crate) has_thread: bool,
     /// Most bytes that the last queries of each tenant have held.
     sizes: HashMap<GroupId, Sizes>,
+    leaving: Vec<Leaving>,
 }
 
 /// An attempt that runs.
@@ -318,8 +354,56 @@ impl State {
                 _ if refused.alone.is_some() => beside == 0,
                 before => beside < before,
             };
-            (!has_fewer || !refused.has_settled()).then_some(level)
+            (!has_fewer || !self.has_settled(refused, query)).then_some(level)
         })
+    }
+
+    /// True if what has refused the query holds what it will go on to hold.
+    fn has_settled(&self, refused: &Refused, query: &Query) -> bool {
+        let still = refused.moved.elapsed();
+        refused.least == 0
+            || (still >= SETTLED
+                && (still >= query.patience / LEAVES_PART || !self.is_left(refused, query)))
+    }
+
+    /// True if operators of attempts that are over are still there: any below the level where the
+    /// query is to run alone, else its own. Where other attempts of its pool run, nothing tells
+    /// whose they are.
+    fn is_left(&self, refused: &Refused, query: &Query) -> bool {
+        let level = refused.level.id();
+        let is_in_the_way = |leaving: &&Leaving| {
+            if refused.alone.is_some() {
+                leaving.levels.contains(&level)
+            } else {
+                let is_of_pool = |of: &Arc<Reservations>| Arc::ptr_eq(of, &leaving.reservations);
+                let mut running = self.running.iter();
+                is_of_pool(&query.reservations)
+                    && !running.any(|attempt| is_of_pool(&attempt.query.reservations))
+            }
+        };
+        let mut leaving = self.leaving.iter().filter(is_in_the_way);
+        leaving.any(|leaving| !leaving.reservations.are_gone())
+    }
+
+    /// Takes the attempt with this number out of those that run.
+    pub(crate) fn end(&mut self, id: u64) -> Option<Running> {
+        let at = self.running.iter().position(|attempt| attempt.id == id)?;
+        let ended = self.running.swap_remove(at);
+        self.leaving
+            .retain(|leaving| !leaving.reservations.are_gone());
+        let Query {
+            levels,
+            reservations,
+            ..
+        } = &ended.query;
+        let is_known = |leaving: &Leaving| Arc::ptr_eq(&leaving.reservations, reservations);
+        if !reservations.are_gone() && !self.leaving.iter().any(is_known) {
+            self.leaving.push(Leaving {
+                levels: Arc::clone(levels),
+                reservations: Arc::clone(reservations),
+            });
+        }
+        Some(ended)
     }
 
     /// True if another attempt that is a query's last one, and whose reader goes on, runs below one
@@ -570,10 +654,6 @@ impl Refused {
             self.moved = now;
         }
     }
-
-    fn has_settled(&self) -> bool {
-        self.least == 0 || self.moved.elapsed() >= SETTLED
-    }
 }
 
 #[cfg(test)]
@@ -596,7 +676,7 @@ mod tests {
     fn arrives(queue: &QueryQueue, tenant: &Group, name: &str) -> (Place, Group, Arc<Readers>) {
         let own = group(tenant, name, Limits::new());
         let readers = Arc::default();
-        let place = queue.arrive(&own, &readers, false);
+        let place = queue.arrive(&own, &readers, &Arc::default(), false);
         (place, own, readers)
     }
 
@@ -652,6 +732,7 @@ mod tests {
                         most: usize::MAX,
                         patience: LONG,
                         readers: Arc::default(),
+                        reservations: Arc::default(),
                     },
                     until: Instant::now() + LONG,
                     refused: None,
@@ -698,6 +779,36 @@ mod tests {
         until_it_runs(&own_later);
         drop((later, own_later));
         assert_eq!((queue.counts().running, queue.counts().waiting), (0, 0));
+    }
+
+    /// A query that is to run alone waits for the operators of attempts that are over, however long
+    /// the calls take in which they are: they still hold memory, and refused for it the query would
+    /// fail. It does not wait for those of other levels.
+    #[test]
+    fn what_runs_alone_waits_for_operators_of_attempts_that_are_over() {
+        let runtime = Runtime::builder().build().unwrap();
+        let [a, b] = ["a", "b"].map(|name| group(&runtime.root(), name, Limits::new()));
+        let queue = QueryQueue::new(2, LONG);
+        let begins = |tenant: &Group, name: &str| {
+            let own = group(tenant, name, Limits::new());
+            let reservations: Arc<Reservations> = Arc::default();
+            reservations.begins();
+            let held = own.charge(Bytes(9 << 20)).unwrap();
+            let place = queue.arrive(&own, &Arc::default(), &reservations, false);
+            (place, own, reservations, held)
+        };
+        let (first, own, of_first, held_by_first) = begins(&a, "1");
+        let (second, _, of_second, held_by_second) = begins(&a, "2");
+        let elsewhere = begins(&b, "1");
+        let alone = refused(&first, &own, &a).unwrap();
+        drop((first, second, elsewhere.0));
+        for (reservations, held) in [(of_second, held_by_second), (of_first, held_by_first)] {
+            std::thread::sleep(3 * SETTLED);
+            assert!(!runs(&alone));
+            drop(held);
+            reservations.ends();
+        }
+        until_it_runs(&alone);
     }
 
     /// What waits for an attempt whose reader has paused closes no level, neither to others nor to

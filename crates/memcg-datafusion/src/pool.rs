@@ -719,6 +719,9 @@ impl MemoryPool for GroupPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
+        if let Some(queued) = &self.queued {
+            queued.reservations.begins();
+        }
         let kind = Kind::of(consumer);
         if kind.part().is_some()
             && let Some((sorts, part)) = self.accounts.of(consumer, kind).sorts(kind)
@@ -737,6 +740,10 @@ impl MemoryPool for GroupPool {
         }
         if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
             demand.gone(consumer.id());
+        }
+        // Last: all that it held is back.
+        if let Some(queued) = &self.queued {
+            queued.reservations.ends();
         }
     }
 

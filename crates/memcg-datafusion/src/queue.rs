@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use memcg::{Group, GroupId};
 
-use crate::lines::{Growth, HOLDS_PART, Query, Refused, Running, SETTLED, State, Waiting};
+use crate::lines::{
+    Growth, HOLDS_PART, Query, Refused, Reservations, Running, SETTLED, State, Waiting,
+};
 use crate::readers::Readers;
 
 /// Time between two looks of the thread at the line: memory that comes back and patience that ends
@@ -48,8 +50,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// refusal of any is an error of all. A stream that is dropped leaves the others alone; the last one
 /// gives all back.
 ///
-/// `EXPLAIN ANALYZE` waits and runs again as its query does, and shows the run whose rows have come:
-/// so do the metrics of a plan that is kept. `QueuedExec` shows how often a query was run again
+/// `EXPLAIN ANALYZE` waits and runs again as its query does, after its first row as well, for its rows
+/// go nowhere. It shows the run that has ended; the metrics of a plan that is kept are those of the run
+/// whose rows have come. `QueuedExec` shows how often a query was run again
 /// (`restarts`), and the time that it has waited in line (`time_in_line`).
 ///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused
@@ -278,9 +281,15 @@ impl QueryQueue {
     }
 
     /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn
-    /// wakes its readers. `is_last`: its plan cannot run twice.
-    pub(crate) fn arrive(&self, own: &Group, readers: &Arc<Readers>, is_last: bool) -> Place {
-        let query = self.query(own, readers);
+    /// wakes its readers. `reservations`: those of its pool. `is_last`: its plan cannot run twice.
+    pub(crate) fn arrive(
+        &self,
+        own: &Group,
+        readers: &Arc<Readers>,
+        reservations: &Arc<Reservations>,
+        is_last: bool,
+    ) -> Place {
+        let query = self.query(own, readers, reservations);
         let id = {
             let mut state = self.shared.lock();
             state.next += 1;
@@ -312,7 +321,12 @@ impl QueryQueue {
         place
     }
 
-    fn query(&self, own: &Group, readers: &Arc<Readers>) -> Query {
+    fn query(
+        &self,
+        own: &Group,
+        readers: &Arc<Readers>,
+        reservations: &Arc<Reservations>,
+    ) -> Query {
         let groups: Vec<Group> = std::iter::once(own.clone())
             .chain(own.ancestors())
             .collect();
@@ -329,6 +343,7 @@ impl QueryQueue {
             most: self.most,
             patience: self.patience,
             readers: Arc::clone(readers),
+            reservations: Arc::clone(reservations),
         }
     }
 
@@ -531,14 +546,13 @@ impl Place {
             let mut state = self.shared().lock();
             state.next += 1;
             let id = state.next;
-            let running = &mut state.running;
-            let Some(at) = running.iter().position(|attempt| attempt.id == self.id) else {
+            let Some(Running { query, .. }) = state.attempt(self.id) else {
                 // It does not run, so it has no place to give up.
                 return place(id);
             };
-            let query = running[at].query.clone();
+            let query = query.clone();
             state.narrow(query.tenant.id(), level.id());
-            drop(state.running.swap_remove(at));
+            drop(state.end(self.id));
             (query, id)
         };
         let waiting = Waiting {
@@ -621,8 +635,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let gone: (Option<Running>, Option<Waiting>) = {
             let mut state = self.shared().lock();
-            let at = state.running.iter().position(|one| one.id == self.id);
-            let ran = at.map(|at| state.running.swap_remove(at));
+            let ran = state.end(self.id);
             let at = state.waiting.iter().position(|one| one.id == self.id);
             let waited = at.map(|at| state.waiting.remove(at));
             state.forget();

@@ -23,7 +23,7 @@ use crate::attempts::Queued;
 use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::repeats::Repeatable;
-use crate::runs::{Figures, InQueue, QueuedStream, Run};
+use crate::runs::{Figures, InQueue, QueuedStream, Rows, Run};
 
 /// Puts a [`QueuedExec`] at the root of the plan of `query`. In a plan with a sink it goes below the
 /// sink, which cannot take its rows twice; in one of EXPLAIN ANALYZE, below the operator that shows
@@ -37,9 +37,21 @@ pub(crate) fn put_in_queue(
     if let LogicalPlan::Analyze(of) = query
         && let Some(shows) = plan.downcast_ref::<AnalyzeExec>()
     {
-        let input = put_in_queue(Arc::clone(shows.input()), &of.input, repeatable, again)?;
+        let input = Arc::clone(shows.input());
+        let input = put_part_in_queue(input, &of.input, repeatable, again, Rows::AreCounted)?;
         return with_input(plan, input);
     }
+    put_part_in_queue(plan, query, repeatable, again, Rows::Leave)
+}
+
+/// The same of the part of the plan that runs.
+fn put_part_in_queue(
+    plan: Plan,
+    query: &LogicalPlan,
+    repeatable: &Repeatable,
+    again: impl FnOnce(&LogicalPlan, &Plan) -> Again,
+    rows: Rows,
+) -> Result<Plan> {
     let unknown = repeatable.unknown_table(query)?;
     let means = |input: &Plan| match unknown.or_else(|| repeatable.unknown_part(&**input)) {
         None => Ok(Arc::new(again(query, input))),
@@ -48,7 +60,8 @@ pub(crate) fn put_in_queue(
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
         let input = Arc::clone(sink.input());
         let means = means(&input);
-        return with_input(plan, Arc::new(QueuedExec::over(input, means)));
+        let input = Arc::new(QueuedExec::over(input, means, Rows::Leave));
+        return with_input(plan, input);
     }
     // A plan that writes without a sink of DataFusion's writes while it runs.
     let means = if matches!(query, LogicalPlan::Dml(_) | LogicalPlan::Copy(_)) {
@@ -56,7 +69,7 @@ pub(crate) fn put_in_queue(
     } else {
         means(&plan)
     };
-    Ok(Arc::new(QueuedExec::over(plan, means)))
+    Ok(Arc::new(QueuedExec::over(plan, means, rows)))
 }
 
 /// The plan of a query that is shown, not run, as [`put_in_queue`] makes it.
@@ -87,7 +100,7 @@ pub(crate) fn put_plan_in_queue(plan: Plan, repeatable: &Repeatable) -> Plan {
             .map(|copy| Arc::new(Again::Physical(copy)))
             .map_err(|error| Never(error.strip_backtrace())),
     };
-    Arc::new(QueuedExec::over(plan, again))
+    Arc::new(QueuedExec::over(plan, again, Rows::Leave))
 }
 
 /// True if the root of the plan waits in line. Below a sink, the sink's own end is the query's.
@@ -124,11 +137,12 @@ struct QueuedExec {
     again: std::result::Result<Arc<Again>, Never>,
     /// The run that has not begun all its partitions yet.
     run: Mutex<Option<Arc<Run>>>,
+    rows: Rows,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl QueuedExec {
-    fn over(plan: Plan, again: std::result::Result<Arc<Again>, Never>) -> QueuedExec {
+    fn over(plan: Plan, again: std::result::Result<Arc<Again>, Never>, rows: Rows) -> QueuedExec {
         let is_logical = again
             .as_ref()
             .is_ok_and(|again| matches!(**again, Again::Logical(_)));
@@ -143,6 +157,7 @@ impl QueuedExec {
             ran: Arc::default(),
             again,
             run: Mutex::default(),
+            rows,
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -184,6 +199,7 @@ impl QueuedExec {
                 self.first_plan(),
                 partitions,
                 self.again.as_ref().ok().cloned(),
+                self.rows,
                 InQueue::new(queued, pool),
                 Figures::new(&self.metrics, partition),
                 &self.ran,
@@ -217,9 +233,10 @@ impl fmt::Debug for QueuedExec {
 
 impl DisplayAs for QueuedExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = match &self.again {
-            Ok(_) => "until the first row".to_string(),
-            Err(Never(part)) => format!("never, for {part}"),
+        let again = match (&self.again, self.rows) {
+            (Ok(_), Rows::Leave) => "until the first row".to_string(),
+            (Ok(_), Rows::AreCounted) => "until the end".to_string(),
+            (Err(Never(part)), _) => format!("never, for {part}"),
         };
         match kind {
             DisplayFormatType::TreeRender => writeln!(f, "again={again}"),
@@ -237,7 +254,7 @@ impl ExecutionPlan for QueuedExec {
                 own
             } else {
                 let other = Err(Never("another input".to_string()));
-                Arc::new(QueuedExec::over(input, other))
+                Arc::new(QueuedExec::over(input, other, own.rows))
             }
         },
         |own| own.shown()

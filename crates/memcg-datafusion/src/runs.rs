@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -57,6 +57,16 @@ impl InQueue {
     }
 }
 
+/// What becomes of the rows of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// They leave as they come.
+    Leave,
+    /// They are only counted, as those of EXPLAIN ANALYZE: none leaves before all have come, so the
+    /// run may begin anew until then. What leaves has their number, and no columns.
+    AreCounted,
+}
+
 /// Figures of a run.
 pub(crate) struct Figures {
     restarts: Count,
@@ -77,6 +87,8 @@ impl Figures {
 struct Held {
     batches: VecDeque<(RecordBatch, Option<Charge>)>,
     counter: RecordBatchMemoryCounter,
+    /// Rows that have been counted in their place.
+    counted: usize,
     /// Time since which there is no place or no room for more, or nothing more comes.
     full: Option<Instant>,
 }
@@ -91,6 +103,18 @@ impl Held {
             .flatten();
         self.full = charge.is_none().then(Instant::now);
         self.batches.push_back((batch, charge));
+    }
+
+    /// Has what was counted leave as a batch.
+    fn keep_count(&mut self) -> Result<()> {
+        if self.counted > 0 {
+            let rows = RecordBatchOptions::new().with_row_count(Some(self.counted));
+            let schema = Arc::new(Schema::empty());
+            let batch = RecordBatch::try_new_with_options(schema, Vec::new(), &rows)?;
+            self.counted = 0;
+            self.batches.push_back((batch, None));
+        }
+        Ok(())
     }
 }
 
@@ -107,6 +131,7 @@ pub(crate) struct Run {
 
 struct State {
     stage: Stage,
+    rows: Rows,
     /// Number of the attempt.
     number: u64,
     parts: Vec<Part>,
@@ -205,8 +230,13 @@ impl Part {
 }
 
 impl State {
-    /// True if the inputs of all partitions that are read have given what they have.
+    /// True if the inputs of all partitions that are read have given what they have. All that are
+    /// counted are read.
     fn are_empty(&self) -> bool {
+        let is_untaken = |part: &Part| matches!(part.at, At::Untaken);
+        if self.rows == Rows::AreCounted && self.parts.iter().any(is_untaken) {
+            return false;
+        }
         let mut read = self.parts.iter().filter(|part| part.is_read());
         read.all(|part| matches!(part.at, At::IsEmpty))
     }
@@ -356,6 +386,7 @@ impl Run {
         first: Option<Plan>,
         partitions: usize,
         again: Option<Arc<Again>>,
+        rows: Rows,
         queue: InQueue,
         figures: Figures,
         ran: &Arc<OnceLock<Plan>>,
@@ -368,6 +399,7 @@ impl Run {
             ran: Arc::downgrade(ran),
             state: Mutex::new(State {
                 stage: Stage::New(first),
+                rows,
                 number: 0,
                 parts: (0..partitions).map(|_| Part::default()).collect(),
             }),
@@ -452,6 +484,11 @@ impl Run {
         let part = &mut state.parts[at];
         let is_empty = matches!(part.at, At::IsEmpty);
         let may_run_again = attempt.as_ref().is_some_and(|one| !one.cannot_run_again);
+        if is_empty && may_run_again && state.rows == Rows::AreCounted {
+            // The last partition to come here ends the attempt, and wakes the others.
+            state.stage = Stage::Runs(plan, attempt);
+            return Next::Waits;
+        }
         if let (Some(full), Some(own), true) = (part.held.full, &mut attempt, may_run_again) {
             // The first rows stay while another query sends some: it may yet need this one's memory.
             // The end of a partition leaves as a row does: another attempt may have rows there, and
@@ -559,6 +596,19 @@ impl Run {
             drop(attempt);
             self.readers.wake_others(at);
         }
+    }
+
+    /// Counts the rows of a batch that is not to leave, and says so. `None`: its attempt is over.
+    fn counts(&self, number: u64, batch: &RecordBatch, held: &mut Held) -> Option<bool> {
+        let state = &mut *self.lock();
+        let rows = state.rows;
+        let (_, attempt) = state.attempt(number)?;
+        let may_run_again = attempt.as_ref().is_some_and(|one| !one.cannot_run_again);
+        let counts = rows == Rows::AreCounted && may_run_again;
+        if counts {
+            held.counted += batch.num_rows();
+        }
+        Some(counts)
     }
 
     /// True if a batch may leave at once. `None`: its attempt is over.
@@ -759,6 +809,14 @@ impl QueuedStream {
                 Err(()) => Polled::Looks,
             },
             Poll::Ready(Some(Ok(batch))) => {
+                match run.counts(number, &batch, &mut held) {
+                    None => return Polled::Looks,
+                    Some(true) => {
+                        let _ = returns(at, held);
+                        return Polled::Looks;
+                    }
+                    Some(false) => {}
+                }
                 let Some(sends) = run.may_send(self.at, number, &batch, &held) else {
                     return Polled::Looks;
                 };
@@ -783,6 +841,9 @@ impl QueuedStream {
                 }
             }
             Poll::Ready(None) => {
+                if let Err(error) = held.keep_count() {
+                    return Polled::Fails(error);
+                }
                 // What is held leaves once the query cannot run again.
                 held.full.get_or_insert_with(Instant::now);
                 let _ = returns(at, held);
@@ -806,7 +867,10 @@ impl QueuedStream {
                 Next::Arrives(step, plan) => {
                     let InQueue { queued, own, .. } = &run.queue;
                     let is_last = run.again.is_none();
-                    let place = queued.queue().arrive(own, &run.readers, is_last);
+                    let place =
+                        queued
+                            .queue()
+                            .arrive(own, &run.readers, &queued.reservations, is_last);
                     step.ends(Stage::Waits(place, None, plan, Instant::now()));
                 }
                 Next::GivesUp(step, place, waits) => {

@@ -10,10 +10,12 @@ use clap::ValueEnum;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::common::Result;
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::{Bytes, Group, GroupName, Limits, Runtime};
-use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig};
+use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QueryQueue};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::queries::{register, spills, statements};
@@ -21,7 +23,29 @@ use crate::queries::{register, spills, statements};
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Pool {
     Unbounded,
+    Greedy,
+    Plain,
+    /// `spill_on_demand` with a reserve.
     Group,
+    /// The same in the queue.
+    Queue,
+}
+
+impl Pool {
+    /// `None`: without groups.
+    fn config(self, max: u64) -> Option<PoolConfig> {
+        let on_demand = || {
+            PoolConfig::new()
+                .spill_on_demand()
+                .unspillable_reserve(Bytes(max / 32))
+        };
+        match self {
+            Pool::Unbounded | Pool::Greedy => None,
+            Pool::Plain => Some(PoolConfig::new()),
+            Pool::Group => Some(on_demand()),
+            Pool::Queue => Some(on_demand().queue(&QueryQueue::new(3, DEADLINE))),
+        }
+    }
 }
 
 /// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883).
@@ -73,13 +97,12 @@ impl Rows {
 /// As a service runs a query: in a task, and with a group of its own where there are groups.
 async fn query(
     sessions: SessionContext,
-    tenant: Option<Group>,
-    config: PoolConfig,
+    tenant: Option<(Group, PoolConfig)>,
     number: usize,
 ) -> Result<Rows> {
     match tenant {
         None => Rows::of(&sessions, number).await,
-        Some(tenant) => {
+        Some((tenant, config)) => {
             let query = sessions.for_query(&tenant, GroupName::Unnamed, Limits::new(), &config)?;
             Rows::of(&query, number).await
         }
@@ -93,23 +116,23 @@ fn processor_time() -> Duration {
 
 /// An answer is `ok SECONDS PROCESSOR_SECONDS HASH FILES`, or `refused` and why.
 pub(crate) fn run(pool: Pool, scale: f64, max: u64) -> std::result::Result<(), Box<dyn Error>> {
-    let sessions = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+    let mut env = RuntimeEnvBuilder::new();
+    if let Pool::Greedy = pool {
+        let bytes = usize::try_from(max)?;
+        env = env.with_memory_pool(Arc::new(GreedyMemoryPool::new(bytes)));
+    }
+    let config = SessionConfig::new().with_target_partitions(2);
+    let sessions = SessionContext::new_with_config_rt(config, env.build_arc()?);
     register(&sessions, scale, 8_192);
     let memory = Runtime::builder().build()?;
-    let tenant = match pool {
-        Pool::Unbounded => None,
-        Pool::Group => {
+    let tenant = match pool.config(max) {
+        None => None,
+        Some(config) => {
             GroupTracer::install()?;
-            Some(
-                memory
-                    .root()
-                    .create("tenant", Limits::new().max(Bytes(max)))?,
-            )
+            let max = Limits::new().max(Bytes(max));
+            Some((memory.root().create("tenant", max)?, config))
         }
     };
-    let config = PoolConfig::new()
-        .spill_on_demand()
-        .unspillable_reserve(Bytes(max / 32));
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -118,7 +141,7 @@ pub(crate) fn run(pool: Pool, scale: f64, max: u64) -> std::result::Result<(), B
         let number = line?.parse()?;
         let begun = Instant::now();
         let used = processor_time();
-        let work = query(sessions.clone(), tenant.clone(), config.clone(), number);
+        let work = query(sessions.clone(), tenant.clone(), number);
         let ended =
             tokio.block_on(async { tokio::time::timeout(DEADLINE, tokio::spawn(work)).await });
         let seconds = begun.elapsed().as_secs_f64();

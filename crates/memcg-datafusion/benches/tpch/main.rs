@@ -1,5 +1,6 @@
-//! The 22 queries of TPC-H from end to end: a plain session with DataFusion's unbounded pool, a
-//! session for each query in a group, and the same where the process's allocator charges groups.
+//! The 22 queries of TPC-H from end to end: a plain session with `GreedyMemoryPool` or DataFusion's
+//! unbounded pool, a session for each query in a group with each kind of our pool, and the same where
+//! the process's allocator charges groups.
 //!
 //! ```text
 //! cargo build --release -p memcg-datafusion-benches --features engine --bins
@@ -10,7 +11,7 @@
 //!
 //! Each row is a process of its own, with the tables in memory and two workers. The program asks
 //! them in turns, query by query, so all meet the same machine. A figure is the median over the
-//! rounds of ratios to the plain session in the same round; the brackets have the true median in 95
+//! rounds of ratios to `GreedyMemoryPool` in the same round; the brackets have the true median in 95
 //! of 100 runs. The ratio of processor time stands beside that of time: on a busy machine it is the
 //! steadier one. All must give the same rows.
 //!
@@ -28,7 +29,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(about = "TPC-H in groups, beside DataFusion's unbounded pool")]
+#[command(about = "TPC-H in groups, beside GreedyMemoryPool")]
 struct Args {
     /// TPC-H's scale factor: 1 has 6 million rows, and each process holds them
     #[arg(long, default_value_t = 0.1)]
@@ -156,10 +157,13 @@ fn median(mut figures: Vec<f64>) -> (f64, [f64; 2]) {
     )
 }
 
-const ROWS: [(&str, &str, &str); 3] = [
+const ROWS: [(&str, &str, &str); 6] = [
+    ("GreedyMemoryPool", "tpch", "greedy"),
     ("unbounded pool", "tpch", "unbounded"),
-    ("groups", "tpch", "group"),
-    ("groups, with memcg-alloc", "tpch_allocated", "group"),
+    ("GroupPool", "tpch", "plain"),
+    ("spill_on_demand", "tpch", "group"),
+    ("with the queue", "tpch", "queue"),
+    ("with memcg-alloc", "tpch_allocated", "group"),
 ];
 
 /// Times each query in all processes, in turns.
@@ -203,7 +207,7 @@ fn time(args: &Args) -> Result<(), Box<dyn Error>> {
         runner.end()?;
     }
     println!(
-        "TPC-H at scale {}, {} queries, {} rounds; by the unbounded pool",
+        "TPC-H at scale {}, {} queries, {} rounds; by GreedyMemoryPool",
         args.scale, args.queries, args.rounds
     );
     for ((name, ..), own) in ROWS.iter().zip(&times) {
