@@ -568,19 +568,21 @@ impl Run {
         }
     }
 
-    /// Gives a partition back what its stream has after a poll. `Err`: it is of an attempt that is
-    /// over, and goes.
-    fn returns(&self, at: usize, number: u64, part: Part) -> std::result::Result<(), Part> {
-        let ended = {
-            let state = &mut *self.lock();
-            if state.attempt(number).is_none() {
-                return Err(part);
-            }
-            state.parts[at] = part;
-            state.ends_well()
-        };
+    /// Gives a partition back what its stream has after a poll. False where its attempt is over: it
+    /// goes then, with its stream.
+    fn returns(&self, at: usize, number: u64, part: Part) -> bool {
+        let mut state = self.lock();
+        if state.attempt(number).is_none() {
+            // A stream is foreign code, whose end must not run below the lock.
+            drop(state);
+            drop(part);
+            return false;
+        }
+        state.parts[at] = part;
+        let ended = state.ends_well();
+        drop(state);
         self.ended_well(at, ended);
-        Ok(())
+        true
     }
 
     /// The rows of the plan have left, or are about to.
@@ -799,20 +801,20 @@ impl QueuedStream {
                 polled => (At::Has(input), polled),
             },
         };
-        let returns = |at, held| {
-            run.returns(self.at, number, Part { at, held })
-                .map_err(drop)
-        };
+        let returns = |at, held| run.returns(self.at, number, Part { at, held });
         match polled {
-            Poll::Pending => match returns(at, held) {
-                Ok(()) => Polled::Pending,
-                Err(()) => Polled::Looks,
-            },
+            Poll::Pending => {
+                if returns(at, held) {
+                    Polled::Pending
+                } else {
+                    Polled::Looks
+                }
+            }
             Poll::Ready(Some(Ok(batch))) => {
                 match run.counts(number, &batch, &mut held) {
                     None => return Polled::Looks,
                     Some(true) => {
-                        let _ = returns(at, held);
+                        returns(at, held);
                         return Polled::Looks;
                     }
                     Some(false) => {}
@@ -822,12 +824,13 @@ impl QueuedStream {
                 };
                 if !sends {
                     held.keep(&run.queue.own, batch);
-                    let _ = returns(at, held);
+                    returns(at, held);
                     return Polled::Looks;
                 }
-                match returns(at, held) {
-                    Ok(()) => Polled::Gives(batch),
-                    Err(()) => Polled::Looks,
+                if returns(at, held) {
+                    Polled::Gives(batch)
+                } else {
+                    Polled::Looks
                 }
             }
             Poll::Ready(Some(Err(error))) => {
@@ -846,7 +849,7 @@ impl QueuedStream {
                 }
                 // What is held leaves once the query cannot run again.
                 held.full.get_or_insert_with(Instant::now);
-                let _ = returns(at, held);
+                returns(at, held);
                 Polled::Looks
             }
         }
