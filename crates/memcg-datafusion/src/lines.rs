@@ -494,7 +494,9 @@ impl State {
 
     /// The numbers of the queries that wait, in the order in which they are looked at: line by
     /// line. The tenants that use less than their `low` come first, then the more important, then
-    /// those that hold less.
+    /// those that hold less. In a line those that were refused come first, for they came before any
+    /// that is new. Behind a new one, such a query could wait for ever: a new one waits for the
+    /// refused of other tenants, and these for the older of the refused.
     fn in_order(&self) -> Vec<u64> {
         let mut tenants: Vec<&Group> = Vec::new();
         for waiting in &self.waiting {
@@ -512,9 +514,10 @@ impl State {
         let of = |tenant: &&Group| {
             let tenant = (*tenant).clone();
             let waiting = self.waiting.iter();
-            waiting
-                .filter(move |waiting| waiting.query.tenant == tenant)
-                .map(|waiting| waiting.id)
+            let line = waiting.filter(move |waiting| waiting.query.tenant == tenant);
+            let refused = line.clone().filter(|waiting| waiting.refused.is_some());
+            let new = line.filter(|waiting| waiting.refused.is_none());
+            refused.chain(new).map(|waiting| waiting.id)
         };
         tenants.iter().flat_map(of).collect()
     }
@@ -809,6 +812,32 @@ mod tests {
             reservations.ends();
         }
         until_it_runs(&alone);
+    }
+
+    /// A refused query does not wait behind a new one of its tenant that waits for the refused query
+    /// of another tenant, which waits for the first: that would be for ever.
+    #[test]
+    fn a_refused_query_waits_behind_no_new_one() {
+        let runtime = Runtime::builder().max(Bytes(1 << 20)).build().unwrap();
+        let root = runtime.root();
+        let [a, b] = ["a", "b"].map(|name| group(&root, name, Limits::new()));
+        let queue = QueryQueue::new(3, LONG);
+        // A query of a tenant whose queries need much passes no other.
+        let (much, own, _) = arrives(&queue, &b, "0");
+        drop(own.charge(Bytes(1 << 19)).unwrap());
+        much.ended_well();
+        drop(much);
+        let [(a1, own_a1, _), (a2, own_a2, _), (b1, own_b1, _)] =
+            [(&a, "1"), (&a, "2"), (&b, "1")].map(|(tenant, name)| arrives(&queue, tenant, name));
+        let a1_again = refused(&a1, &own_a1, &root).unwrap();
+        let (b2, ..) = arrives(&queue, &b, "2");
+        assert!(!runs(&b2), "a level is closed");
+        let b1_again = refused(&b1, &own_b1, &root).unwrap();
+        let a2_again = refused(&a2, &own_a2, &root).unwrap();
+        drop((a1, a2, b1));
+        for place in [a1_again, b1_again, a2_again, b2] {
+            until_it_runs(&place);
+        }
     }
 
     /// What waits for an attempt whose reader has paused closes no level, neither to others nor to
