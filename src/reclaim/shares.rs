@@ -87,7 +87,8 @@ pub(crate) fn of(group: &Counter) -> u32 {
 const SLICE: usize = 64;
 
 /// A group of the process has, or had, a share. A look at a group of any other process ends with
-/// this word, and fetches no line of the group for its tree.
+/// this word, and fetches no line of the group for its tree. It is never cleared, and only spares
+/// the look at `any_shares`, so no protocol rests on it.
 static ANY_IN_PROCESS: StatBool = StatBool::new(false);
 
 /// Divides anew where a share or a max has moved in the tree of a group. Returns the time that it
@@ -96,6 +97,8 @@ static ANY_IN_PROCESS: StatBool = StatBool::new(false);
 /// transit.
 #[inline(always)]
 pub(crate) fn look(group: &Counter) -> Duration {
+    // Relaxed, as `any_shares`: it is set with that word, so whoever has heard of the share, and is
+    // to see it divided, has heard of both.
     if ANY_IN_PROCESS.load(Ordering::Relaxed) {
         look_slow(group.tree())
     } else {

@@ -63,8 +63,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// # Tenants
 ///
 /// A service has one queue. Each child of the root, or of [`tenants_of`](Self::tenants_of), has a
-/// line: a query that waits keeps later ones of its tenant behind it. The lines are served in this
-/// order: tenants that use less than their `low` or `min`, then by
+/// line: a query that waits keeps later ones of its tenant behind it, and one that was refused all
+/// that are new. The lines are served in this order: tenants that use less than their `low` or
+/// `min`, then by
 /// [importance](memcg::Limits::importance), then those that hold less.
 ///
 /// Queries of other tenants pass one that waits, where that takes nothing from it: while what is in
