@@ -7,7 +7,7 @@ use memcg_simulator::{run, run_at_once, script};
 
 /// Other seeds than a run by hand begins with.
 const FROM: u64 = 1_000_000;
-const SEEDS: u64 = 350;
+const SEEDS: u64 = 400;
 
 #[test]
 fn runs_agree_with_the_twin() {
