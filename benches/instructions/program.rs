@@ -38,14 +38,14 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 /// cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// An object of an allocator, charged to the thread's group and given back: 51.
+/// An object of an allocator, charged to the thread's group and given back: 52.
 const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 58.0;
 
 /// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs
 /// the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// A set of charges and its drop: 61 for memory alone, 155 and 318 for two and four counters.
+/// A set of charges and its drop: 57 for memory alone, 155 and 318 for two and four counters.
 const SET_INSTRUCTIONS_MAX: f64 = 63.0;
 const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 170.0;
 const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 350.0;
@@ -72,18 +72,18 @@ const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 /// others walk, and settle the peak of live units first.
 const REFILL_INSTRUCTIONS_MAX: f64 = 595.0;
 
-/// A charge and an uncharge of such a counter without stock: 409, for two walks of two levels.
+/// A charge and an uncharge of such a counter without stock: 406, for two walks of two levels.
 const WALK_INSTRUCTIONS_MAX: f64 = 450.0;
 
-/// A charge that the lower of the two refuses, which it has done before: 280.
-const REFUSAL_INSTRUCTIONS_MAX: f64 = 307.0;
+/// A charge that the lower of the two refuses, which it has done before: 272.
+const REFUSAL_INSTRUCTIONS_MAX: f64 = 300.0;
 
 /// The account of an object for each of eight processors, more than the object takes without: 268,
 /// with the charge.
 const KMEM_OBJECT_INSTRUCTIONS_MAX: f64 = 295.0;
 
-/// The same on two nodes: 754.
-const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 830.0;
+/// The same on two nodes: 647.
+const KMEM_OBJECT_ON_NODES_INSTRUCTIONS_MAX: f64 = 712.0;
 
 /// A stale read of a group: 329, loads of all that is published.
 const STALE_READ_INSTRUCTIONS_MAX: f64 = 362.0;

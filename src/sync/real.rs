@@ -86,12 +86,18 @@ macro_rules! per_thread {
     ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $init:expr) => {
         $(#[$about])*
         #[inline(always)]
+        #[allow(unsafe_code)]
         $visible fn $name<R>(read: impl FnOnce(&$type) -> R) -> R {
             const { assert!(!std::mem::needs_drop::<$type>(), "a destructor would end the value before its thread") };
             std::thread_local! {
                 static VALUE: $type = const { $init };
             }
-            VALUE.with(read)
+            // `read` is called here and not by `with`, which the compiler leaves out of line where the
+            // closure is large: a hit would pay for a call, and hand its results over in memory.
+            let value = VALUE.with(std::ptr::from_ref);
+            // SAFETY: the value of this thread, which runs `read`. It is there from the thread's start,
+            // and without a destructor until the thread's end.
+            read(unsafe { &*value })
         }
     };
 }
