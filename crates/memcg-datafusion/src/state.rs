@@ -181,20 +181,29 @@ impl InGroupPlanner {
             let planned = self.inner.create_physical_plan(plan, session).await?;
             return put_query_in_group(planned, &self.pool, Some(&env));
         };
-        let mut rules = state.physical_optimizers().to_vec();
-        if let LogicalPlan::Explain(explain) = plan {
-            rules.push(Arc::new(ShowInGroup {
-                query: Arc::clone(&explain.plan),
-                pool: Arc::clone(&self.pool),
-            }));
+        // This state lives as long as the planner plans, or the plan that may be made again. It is
+        // made for each statement, so it is a clone: a builder would hash each function's names
+        // anew, which takes more than all else that a group's session adds to planning.
+        let mut state = state.clone();
+        // SAFETY: the calls are plain readers of DataFusion that return a field of the state.
+        #[allow(unsafe_code)]
+        unsafe {
+            let inner = Arc::clone(&self.inner);
+            let of = SessionState::query_planner;
+            drop(exchange(&mut state, of, inner)?);
+            let of = SessionState::runtime_env;
+            drop(exchange(&mut state, of, Arc::clone(&env))?);
         }
-        // This state lives as long as the planner plans, or the plan that may be made again.
-        let state = SessionStateBuilder::new_from_existing(state.clone())
-            .with_session_id(state.session_id().to_string())
-            .with_query_planner(Arc::clone(&self.inner))
-            .with_physical_optimizer_rules(rules)
-            .with_runtime_env(Arc::clone(&env))
-            .build();
+        if let LogicalPlan::Explain(explain) = plan {
+            let id = state.session_id().to_string();
+            state = SessionStateBuilder::new_from_existing(state)
+                .with_session_id(id)
+                .with_physical_optimizer_rule(Arc::new(ShowInGroup {
+                    query: Arc::clone(&explain.plan),
+                    pool: Arc::clone(&self.pool),
+                }))
+                .build();
+        }
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
         let is_run = !matches!(plan, LogicalPlan::Explain(_));
         if let Some(queued) = self.pool.queued().filter(|_| is_run) {
