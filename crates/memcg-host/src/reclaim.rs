@@ -95,6 +95,8 @@ impl HostReclaimer {
     ///
     /// [`HostError`] where the limits cannot be read, or no thread can be started.
     pub fn start(self) -> Result<HostReclaimGuard, HostError> {
+        // A host that cannot be read is an error here, and not a fault that is found in the state
+        // later.
         self.host.limits()?;
         let trigger = self.host.trigger(StallScope::Some, self.stall, self.window);
         let by = match &trigger {
@@ -146,6 +148,8 @@ impl HostReclaimer {
                     now.0.saturating_sub(before) >= share_of(self.stall, passed, self.window)
                 }
             };
+            // Nothing ends the wait for a trigger early: the drop may have asked meanwhile, and
+            // waits for this thread.
             if !stop.goes_on() {
                 return;
             }
@@ -172,6 +176,7 @@ impl HostReclaimer {
         let want = look
             .above
             .max(if stalled { self.step.of(look.anon) } else { 0 })
+            // The memory above may be anybody's: of the tree's own, no more can come than it has.
             .min(self.group.usage());
         let freed = match want {
             0 => Some(0),

@@ -108,6 +108,8 @@ impl Mapping {
     /// nothing happens.
     pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
         let own = self.range();
+        // Whole pages within the range alone: a page at its edge has other bytes, too, which may be
+        // asked for on another node.
         let start = range.start.max(own.start).next_multiple_of(page_size());
         let end = range.end.min(own.end) / page_size() * page_size();
         if start < end {
@@ -136,6 +138,7 @@ impl Mapping {
         if len == self.len {
             return Ok(Resized::Kept);
         }
+        // No call of the system makes pages of none, or none of pages.
         if self.len == 0 || len == 0 {
             *self = Mapping::new(len)?;
             return Ok(Resized::Kept);
