@@ -177,6 +177,8 @@ impl Placement {
             node_of,
             (at - at % size..range.end).step_by(size),
             |found| {
+                // The first piece begins where the range does, and all others at a page. A range
+                // may end with the last page of all addresses.
                 let end = (at - at % size).saturating_add(size).min(range.end);
                 self.add(found.node(), Bytes((end - at) as u64));
                 at = end;

@@ -74,6 +74,8 @@ impl Cache {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
             // Mutation: what-others-have-at-hand-is-not-looked-at
+            // The system gives no memory. An object that another thread has at hand is as good, so
+            // a group can still be created in place of one that has ended.
             Err(refused) => self
                 .stashes
                 .iter()

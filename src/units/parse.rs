@@ -210,6 +210,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, ParseFault> {
             .strip_prefix('.')
             .map(|fraction| (fraction, digits(fraction)))
         {
+            // In `10.5%` the fault is the fraction. Read as a size, it would be the `%` behind it.
             Some((fraction, part))
                 if !part.is_empty() && fraction[part.len()..].starts_with('%') =>
             {
