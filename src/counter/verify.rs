@@ -435,7 +435,7 @@ impl SubtreeSums {
     }
 }
 
-/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of
+/// Stores in each counter its index in `order`. The caller holds the tree's lock and all locks of
 /// its hierarchy.
 fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
     (0..).zip(&order).for_each(|(number, counter)| {
