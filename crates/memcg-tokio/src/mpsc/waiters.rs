@@ -113,6 +113,8 @@ impl State {
         else {
             return Err(charge);
         };
+        // Not if the place still asks for the bytes of a sender that has gone, nor if the line
+        // would give these bytes to another charge.
         if *asked != bytes || !waits.is_served_by(&charge) {
             return Err(charge);
         }
@@ -390,6 +392,8 @@ impl Waiters {
                     out.place = None;
                     self.deliver(bytes, ended.map(Fate::Served));
                 }
+                // It is charged, and a delay above a high is left, which the sender takes itself:
+                // the place is free for the next one.
                 Poll::Pending if !charge.waits_in_line() => {
                     let delayed = out.place.take().map(|(charge, _)| Box::new(charge));
                     delayed
