@@ -305,6 +305,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn move_owned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // Before anything has changed: a `realloc` that fails leaves the object as it is.
         if !word::fits(size, old.align()) {
             return std::ptr::null_mut();
         }
