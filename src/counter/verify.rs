@@ -283,6 +283,8 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &KnownOutside<'_>) -> Ve
         sum.marks += u64::from(exceeded_mark::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, own_credit, &sum, known, &mut faults);
+        // Above the topmost group that covers, only the larger of reserved and allocated bytes was
+        // charged.
         let sum = if counter.cover_above().is_some() {
             sum
         } else {

@@ -85,6 +85,7 @@ impl Group {
         limits: Limits,
     ) -> Result<Group, CreateError> {
         let name = name.into_name();
+        // Mostly it exists, and to find it takes one lock and makes nothing.
         if let Some(child) = self.child(name) {
             return Ok(child);
         }

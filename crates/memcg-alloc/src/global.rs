@@ -219,6 +219,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             if memory.is_null() {
                 return memory;
             }
+            // Once there is memory: for an object that the inner allocator refuses nothing has to
+            // be given back.
             match Owner::begin_charge(size) {
                 BegunStep::Done(owner) => word::write(memory, size, owner),
                 BegunStep::Unfinished(rest) => return finish_charge(memory, size, rest),

@@ -131,6 +131,8 @@ impl HostReclaimer {
                 Some(waits) => match waits.wait(self.period) {
                     Ok(stalled) => stalled,
                     Err(fault) => {
+                        // The control group of the trigger may be gone. Whichever pressure file
+                        // there is by now has totals.
                         trigger = None;
                         total = (self.lost(), Instant::now());
                         let mut state = lock(shown);

@@ -123,10 +123,12 @@ impl State {
         } else {
             match charge.split(Bytes(bytes)) {
                 Ok(part) => (part, Some(charge)),
+                // It has as many, or it would not serve the place.
                 Err(_) => return Err(charge),
             }
         };
         let waker = self.slots.end_first(Fate::Served(part));
+        // The next sender asks for as much, so the place can stay in line for it as it is.
         // Mutation: a-place-asks-for-what-the-served-one-wanted
         let place = if self.slots.first_bytes() == Some(bytes) {
             None
@@ -289,8 +291,11 @@ impl Waiters {
 
     /// Ends the waits of all senders that wait now.
     fn end_all(&self, mut fate: impl FnMut() -> Fate) {
+        // As many as wait now: senders that come meanwhile have to look for themselves, or this
+        // might not end.
         let mut left = self.with(|state| state.slots.waiting());
         while left > 0 {
+            // Without the lock: a refusal that is cloned allocates.
             let fate = fate();
             let ended = self.with(|state| match state.slots.first() {
                 Some(_) => Ok(state.slots.end_first(fate)),
@@ -381,6 +386,8 @@ impl Waiters {
             }
             self.refuse_too_large(stock);
             let kept = out.place.take().and_then(|(mut charge, asked)| {
+                // With another number it keeps its place, unless the line has decided about the old
+                // one meanwhile.
                 let is_for_it = asked == bytes || charge.wait_for(Bytes(bytes));
                 is_for_it.then_some(charge)
             });
