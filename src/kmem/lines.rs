@@ -68,8 +68,8 @@ impl Accounts {
         match self
             .lines
             .iter_mut()
-            // Bytes of one node lie in two lines where the group has gone offline in between: the
-            // later ones were counted further up, and are to be taken off there.
+            // Bytes of one node lie in two lines if not all were counted at the same group, or some
+            // were not counted at all: each is taken off where it was put on.
             .find(|of| of.scope == line.scope && of.above == line.above)
         {
             Some(of) => of.bytes += line.bytes,
