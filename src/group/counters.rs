@@ -78,7 +78,7 @@ impl Group {
     }
 
     /// Returns the counters of this group beside memory, tiers among them, in the order in which
-    /// they were declared. It takes no lock, and costs a load and a handle for each.
+    /// they were declared. It takes no lock, and costs a handle for each.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
