@@ -258,6 +258,7 @@ impl LeadingDigits {
                 number.overflow = number.end;
             }
             number.end += 1;
+            // A digit has to follow, which the next turn asks for.
             if text.as_bytes().get(number.end) == Some(&b'_') {
                 number.end += 1;
             } else if digit(text, number.end).is_none() {
