@@ -705,8 +705,8 @@ impl ChosenVictim<'_> {
     }
 
     /// Ends the waits in the victim, so that their threads can let go of what they hold, and calls
-    /// its hooks; then it ends the waits that began in between. Foreign code runs; this thread holds no
-    /// lock.
+    /// its hooks; then it ends the waits that began in between. Foreign code runs; this thread
+    /// holds no lock.
     #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
         // First the checkpoints, then the waits, then the hooks: a thread that is woken from a wait

@@ -122,8 +122,8 @@ impl Upgrade {
             let mut waits = {
                 let mut state = lock(&self.state);
                 state.is_woken = true;
-                // It has ended, or another call polls it, perhaps the one that has led to this wake:
-                // that one sees the word afterwards.
+                // It has ended, or another call polls it, perhaps the one that has led to this
+                // wake: that one sees the word afterwards.
                 let Some(waits) = state.waits.take() else {
                     return;
                 };
