@@ -355,8 +355,7 @@ impl TopologyDraft {
         processor: usize,
         node: NodeId,
     ) -> Result<&mut Option<NodeId>, TopologyError> {
-        // A list of processors may say `4294967295`, and the table has a place for each number
-        // below.
+        // A caller may name any number, and the table has a place for each one below.
         if processor >= PROCESSORS_MAX {
             return Err(TopologyError::ProcessorTooLarge {
                 processor,

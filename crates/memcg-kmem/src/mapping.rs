@@ -138,7 +138,7 @@ impl Mapping {
         if len == self.len {
             return Ok(Resized::Kept);
         }
-        // No call of the system makes pages of none, or none of pages.
+        // There is nothing to move: pages are mapped for the first time, or all of them go back.
         if self.len == 0 || len == 0 {
             *self = Mapping::new(len)?;
             return Ok(Resized::Kept);

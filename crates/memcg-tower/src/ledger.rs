@@ -437,7 +437,7 @@ impl Turn {
                 let before =
                     in_line.and_then(|in_line| std::mem::replace(&mut in_line.waker, waker));
                 let wanted = state.promised + u128::from(self.bytes);
-                // What is promised by itself is too much: no reclaim helps against that.
+                // If the promises alone exceed the max, no reclaim helps.
                 let is_usage = wanted <= u128::from(self.ledger.tenant.effective_max());
                 let promised = state.promised;
                 let passer = if is_first {
