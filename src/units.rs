@@ -116,12 +116,12 @@ pub enum Limit {
 // === impl Bytes ===
 
 impl Bytes {
-    /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
+    /// Returns so many KiB, of 1,024 bytes each; [`u64::MAX`] bytes if that is more.
     pub const fn kib(kib: u64) -> Self {
         Bytes(kib.saturating_mul(1 << 10))
     }
 
-    /// So many MiB; [`u64::MAX`] bytes where that is more.
+    /// Returns so many MiB; [`u64::MAX`] bytes if that is more.
     ///
     /// ```
     /// use memcg::{Bytes, Limit};
@@ -133,7 +133,7 @@ impl Bytes {
         Bytes(mib.saturating_mul(1 << 20))
     }
 
-    /// So many GiB; [`u64::MAX`] bytes where that is more.
+    /// Returns so many GiB; [`u64::MAX`] bytes if that is more.
     pub const fn gib(gib: u64) -> Self {
         Bytes(gib.saturating_mul(1 << 30))
     }
@@ -294,28 +294,28 @@ impl fmt::Display for Percent {
 // === impl Limit ===
 
 impl Limit {
-    /// So many bytes.
+    /// Returns a limit of so many bytes.
     pub const fn bytes(bytes: u64) -> Self {
         Limit::Bytes(bytes)
     }
 
-    /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
+    /// Returns a limit of so many KiB, of 1,024 bytes each; [`u64::MAX`] bytes if that is more.
     pub const fn kib(kib: u64) -> Self {
         Limit::Bytes(Bytes::kib(kib).0)
     }
 
-    /// So many MiB; [`u64::MAX`] bytes where that is more.
+    /// Returns a limit of so many MiB; [`u64::MAX`] bytes if that is more.
     pub const fn mib(mib: u64) -> Self {
         Limit::Bytes(Bytes::mib(mib).0)
     }
 
-    /// So many GiB; [`u64::MAX`] bytes where that is more.
+    /// Returns a limit of so many GiB; [`u64::MAX`] bytes if that is more.
     pub const fn gib(gib: u64) -> Self {
         Limit::Bytes(Bytes::gib(gib).0)
     }
 
-    /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more
-    /// than its ancestor.
+    /// Returns a share of the nearest limited ancestor's max. More than 100 is 100: no group can
+    /// hold more than its ancestor.
     pub const fn percent(percent: u8) -> Self {
         Limit::Percent(Percent::at_most_whole(percent))
     }

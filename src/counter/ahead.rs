@@ -71,6 +71,7 @@ pub(crate) fn refusal_slow<'a>(
             note_refusal(level);
             return Some(refusal.limited());
         }
+        // Where charges wait, room is not all: the walk asks what is left of the budget to barge.
         if level.limits.watched.is_for(WAITING) {
             return None;
         }

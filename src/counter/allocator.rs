@@ -200,6 +200,8 @@ fn charge_slow(header: HeaderRef, n: u64, missed: Consume) -> Option<u32> {
     let charged = header.counter();
     let mut path = online_or_above(charged).path_to_root();
     let counter = path
+        // There are words for four million counters of the process. What is charged to one beyond
+        // those goes to the nearest group above that has a word.
         .find(|level| level.header.word() != 0)
         .filter(|_| n > 0);
     let missed = match counter {

@@ -66,8 +66,8 @@ impl StockFinding {
     }
 }
 
-/// Make room below the level that refused a charge of `n` to `counter`, and try again. The charge
-/// leaves out the levels from `top` on. The caller is not in transit.
+/// Makes room below the level that refused a charge of `n` to `counter`, and tries again. The
+/// charge leaves out the levels from `top` on. The caller is not in transit.
 pub(crate) fn retry<'a>(
     counter: &'a Counter,
     path: &Entered,
@@ -97,9 +97,9 @@ pub(crate) fn retry<'a>(
     }
 }
 
-/// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again.
-/// A refusal after that is for lack of room. The charge leaves out the levels from `top` on. The
-/// caller is not in transit.
+/// Drains stranded credit below the level that refused a charge of `n` to `counter`, and tries
+/// again. A refusal after that is for lack of room. The charge leaves out the levels from `top` on.
+/// The caller is not in transit.
 #[cold]
 fn drain_and_retry<'a>(
     counter: &'a Counter,
@@ -160,7 +160,7 @@ fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
     !may_reclaim && refusal.is_beyond_credit(n)
 }
 
-/// Uncharge the credit that is at hand, in this thread's own slot and in central stocks, and try
+/// Uncharges the credit that is at hand, in this thread's own slot and in central stocks, and tries
 /// again where there was any. It waits for no other thread.
 #[cold]
 fn take_own_and_retry<'a>(
@@ -201,7 +201,7 @@ fn take_own_and_retry<'a>(
     walked
 }
 
-/// Close the stocks below the levels that forced charges have put above max: no hit below them may
+/// Closes the stocks below the levels that forced charges have put above max: no hit below them may
 /// succeed then.
 #[cold]
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
@@ -213,7 +213,7 @@ pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     }
 }
 
-/// Set a max. It drains credit first, so that only live charge makes it fail.
+/// Sets a max. It drains credit first, so that only live charge makes it fail.
 pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let path = SlowPath::enter();
     let tree = level.tree();
@@ -251,7 +251,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     set
 }
 
-/// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above
+/// Sets a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above
 /// it.
 pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
     let lowers = max < level.max();
@@ -386,7 +386,7 @@ fn widen_slow(counter: &Counter, n: u64) {
     }
 }
 
-/// Close a stock after more was uncharged than charged: a hit must not consume credit that has no
+/// Closes a stock after more was uncharged than charged: a hit must not consume credit that has no
 /// usage behind it.
 #[cold]
 pub(crate) fn close_poisoned(counter: &Counter, thread: &Outermost) {

@@ -279,7 +279,7 @@ pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, rest)
 }
 
-/// Visit the stock of `top`, and the open ones below it.
+/// Visits the stock of `top`, and the open ones below it.
 fn for_each_below(
     stocks: &mut Stocks,
     top: &Counter,
@@ -336,7 +336,7 @@ pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
     released
 }
 
-/// Close one stock and uncharge its credit. Returns the units.
+/// Closes one stock and uncharges its credit. Returns the units.
 pub(crate) fn release_credit(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;

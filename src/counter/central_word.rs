@@ -90,7 +90,7 @@ impl CentralWord {
         self.change(n, Units::take)
     }
 
-    /// Keep `n` charged units as credit. False: they stay charged, because the stock is closed or
+    /// Keeps `n` charged units as credit. False: they stay charged, because the stock is closed or
     /// has no room.
     #[inline]
     pub(super) fn put(&self, n: u64) -> bool {

@@ -97,7 +97,7 @@ impl Header {
 // === The slow path of a charge ===
 
 impl Counter {
-    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
+    /// Charges `n` after a miss. The group asks for reclaim itself, outside of any slow path.
     /// Returns the units that it took up the tree: a batch, `n`, or none where it has hit after
     /// all.
     #[cold]
@@ -161,7 +161,7 @@ impl Counter {
         charged
     }
 
-    /// Undo what a hit has begun, for a charge that is given up.
+    /// Rolls back a [`Consume::Undone`] of a charge that is given up.
     #[cold]
     pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
         if missed == Consume::Undone {

@@ -28,7 +28,7 @@ impl ChildCount {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Count one more child, unless the parent is barred. Returns whether it is the first.
+    /// Counts one more child, unless the parent is barred. Returns whether it is the first.
     pub(super) fn add(&self) -> Option<bool> {
         // AcqRel (E37): pairs with `bar`. Without a load before it: threads that create groups
         // below one parent send each other the word once, not twice.

@@ -46,8 +46,8 @@ enum DrainPass {
 }
 
 impl Tree {
-    /// Wait for the walks that are under way: what has left a lower level has then left those above
-    /// it. The caller is not in transit.
+    /// Waits for the walks that are under way: what has left a lower level has then left those
+    /// above it. The caller is not in transit.
     pub(crate) fn wait_for_walks(&self) {
         let path = SlowPath::enter();
         let _drains = self.lock(&path);
@@ -71,7 +71,7 @@ impl Tree {
 
     // === Opening and closing ===
 
-    /// Open one stock, if nothing forbids it, with this width where it was closed.
+    /// Opens one stock, if nothing forbids it, with this width where it was closed.
     pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter, width: u8) {
         if !stocks::may_open(counter) {
             return;
@@ -135,7 +135,7 @@ impl Tree {
         stocks.remove_open(counter);
     }
 
-    /// Open everything below `level` again, where stocks never close by margin.
+    /// Opens everything below `level` again, where stocks never close by margin.
     pub(crate) fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
         if self.config.adaptive {
             return;
@@ -148,8 +148,9 @@ impl Tree {
         }
     }
 
-    /// Close every open stock in `scope` and take all its credit out, at the price of one barrier.
-    /// On an error some stocks stay counted as open, with capacity 0; the next close finds them.
+    /// Closes every open stock in `scope` and takes all its credit out, at the price of one
+    /// barrier. On an error some stocks stay counted as open, with capacity 0; the next close finds
+    /// them.
     pub(crate) fn close(
         &self,
         stocks: &mut Stocks,
@@ -184,7 +185,7 @@ impl Tree {
         self.close_all(stocks, closing)
     }
 
-    /// Close these stocks, and those in the queue of pending closes.
+    /// Closes these stocks, and those in the queue of pending closes.
     fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), StuckClose> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
@@ -218,7 +219,7 @@ impl Tree {
         taken
     }
 
-    /// Close all stocks that wait for a barrier, with one.
+    /// Closes all stocks that wait for a barrier, with one.
     pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), StuckClose> {
         if stocks.pending_close.is_empty() {
             Ok(())
@@ -227,7 +228,7 @@ impl Tree {
         }
     }
 
-    /// Take the credit of all offline groups out of their stocks.
+    /// Takes the credit of all offline groups out of their stocks.
     pub(crate) fn close_offline_stocks(&self) {
         let path = SlowPath::enter();
         let _ = self.close_all_pending(&mut self.lock(&path));
@@ -309,7 +310,7 @@ impl Tree {
         self.registry.sweep(leaves);
     }
 
-    /// Give claims back after a barrier that failed. The slots may be those of threads that have
+    /// Gives claims back after a barrier that failed. The slots may be those of threads that have
     /// ended.
     pub(crate) fn undo_claims(&self, stocks: &mut Stocks) {
         if !stocks.claims.is_empty() {
@@ -318,7 +319,7 @@ impl Tree {
         }
     }
 
-    /// Take all credit below `level` out. The stocks of threads stay open.
+    /// Takes all credit below `level` out. The stocks of threads stay open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let path = SlowPath::enter();
         // Mutation: drain-loser-skips
@@ -339,7 +340,7 @@ impl Tree {
         self.counts.drained.load(Ordering::Relaxed) - before
     }
 
-    /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up
+    /// Closes the stocks below a `level` under pressure: from here on an uncharge below it goes up
     /// the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
         let path = SlowPath::enter();
@@ -368,7 +369,7 @@ impl Tree {
         self.reopen(&mut stocks, level);
     }
 
-    /// Open the stock of a new counter at once, where stocks never close by margin.
+    /// Opens the stock of a new counter at once, where stocks never close by margin.
     pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &Counter) {
         if !self.config.adaptive {
             self.open(stocks, counter, 0);
@@ -377,8 +378,8 @@ impl Tree {
 }
 
 impl Stocks {
-    /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for
-    /// the claim.
+    /// Claims what a thread has in a stock, for the next barrier. False where there is no memory
+    /// for the claim.
     fn claim(&mut self, stock: CounterRef, block: &Block) -> bool {
         block
             .slot(stock.index)

@@ -92,6 +92,7 @@ pub(crate) fn has_fallen(counter: &Object) -> bool {
 /// Usage or a limit has moved, or the group is offline.
 #[inline]
 pub(crate) fn moved(counter: &Counter) {
+    // Some loads, which mostly find the mark right: what corrects it is out of line.
     if has_fallen(counter) || (!is_marked(counter) && is_exceeded(counter)) {
         correct(counter);
     }
@@ -122,6 +123,8 @@ pub(crate) fn correct(counter: &Counter) {
             // usage before `moved`.
             let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
+            // The count goes with the mark. It stays where usage is above again and this thread has
+            // set the mark anew; if another thread was faster, that one has counted it.
             // Mutation: e43-uncounted-without-a-look
             if cleared && (!is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0) {
                 tree.alerts.uncount_exceeded();

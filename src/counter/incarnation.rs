@@ -78,7 +78,7 @@ impl Default for ObjectState {
 }
 
 impl ObjectState {
-    /// Start an incarnation: online, with one handle. The caller took the object from the pool; no
+    /// Starts an incarnation: online, with one handle. The caller took the object from the pool; no
     /// other thread has it.
     pub(crate) fn begin(&self) {
         // Relaxed: no other thread writes the word of an object in the pool; the pool's locks
@@ -90,7 +90,7 @@ impl ObjectState {
             .store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
     }
 
-    /// Return to the pool without a release: the caller is the last user.
+    /// Returns the object to the pool without a release: the caller is the last user.
     pub(crate) fn end(&self) {
         // Relaxed: as in `begin`. Release (E16): from here on an id of the incarnation that ends
         // finds another generation.
@@ -120,7 +120,7 @@ impl ObjectState {
         self.0.fetch_or(OFFLINE, Ordering::SeqCst);
     }
 
-    /// Add a handle. The caller keeps the object alive meanwhile.
+    /// Adds a handle. The caller keeps the object alive meanwhile.
     pub(crate) fn pin(&self) {
         // Relaxed: the caller's own handle, or its charge, orders all that matters.
         if is_stuck(self.0.fetch_add(1, Ordering::Relaxed)) {
@@ -128,7 +128,7 @@ impl ObjectState {
         }
     }
 
-    /// Add a handle, if the object is still in that incarnation. An object whose count has stuck
+    /// Adds a handle, if the object is still in that incarnation. An object whose count has stuck
     /// always is: its incarnation never ends.
     pub(crate) fn try_pin(&self, of: Generation) -> bool {
         // Mutation: e16-id-of-another-life
@@ -141,7 +141,7 @@ impl ObjectState {
             .is_ok()
     }
 
-    /// Drop a handle. Where it may have been the last reference, returns the generation that the
+    /// Drops a handle. Where it may have been the last reference, returns the generation that the
     /// caller passes to [`try_release_last`](crate::counter::claim::try_release_last).
     #[inline]
     pub(crate) fn unpin(&self) -> Option<Generation> {
@@ -169,7 +169,7 @@ impl ObjectState {
         word - 1
     }
 
-    /// Set a stuck count back to the middle. To put back the one that this thread has taken off is
+    /// Sets a stuck count back to the middle. To put back the one that this thread has taken off is
     /// not enough: the next thread finds the count below the limit and takes its own off for good.
     #[cold]
     fn stick(&self) {
@@ -202,7 +202,7 @@ impl ObjectState {
         (is_last(word) && generation(word) == of).then_some(Unreferenced(word))
     }
 
-    /// Claim the object. A handle from now on leaves its mark.
+    /// Claims the object. A handle from now on leaves its mark.
     pub(crate) fn claim(&self, Unreferenced(word): Unreferenced) -> bool {
         // SeqCst (E15): before usage, and after what the last handle saw; pairs with `unreferenced`
         // and with the subtraction of another last step.
@@ -212,7 +212,7 @@ impl ObjectState {
             .is_ok()
     }
 
-    /// Move a claimed object to the next generation, where the word is exactly as claimed.
+    /// Moves a claimed object to the next generation, where the word is exactly as claimed.
     pub(crate) fn end_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
         // AcqRel (E15): after usage; a thread that finds the next generation comes after all of
         // this incarnation; pairs with `try_pin` and `unreferenced`.
@@ -226,7 +226,7 @@ impl ObjectState {
             .is_ok()
     }
 
-    /// Keep a claimed object for ever, where the word is exactly as claimed: guards may still
+    /// Keeps a claimed object for ever, where the word is exactly as claimed: guards may still
     /// uncharge it, and no usage shows that.
     pub(crate) fn keep_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
         // AcqRel (E15): as in `end_claimed`. The handle is no value's.
@@ -271,7 +271,7 @@ impl ObjectState {
         ObjectState(AtomicU64::new(HANDLES_STUCK - handles))
     }
 
-    /// Set the count as if so many handles had been forgotten.
+    /// Sets the count as if so many handles had been forgotten.
     pub(crate) fn forget_handles(&self) {
         self.0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
     }

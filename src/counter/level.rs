@@ -319,7 +319,8 @@ impl Counter {
             .is_none_or(|policies| policies.may_barge(self, n))
     }
 
-    /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
+    /// Gives back the barging budget of a walk that has passed this level and subtracts `n` from
+    /// it.
     pub(crate) fn undo_barge(&self, n: u64, path: &LazySlowPath) {
         if self.limits.watched.is_for(WAITING)
             && let Some(policies) = self.tree().policies()

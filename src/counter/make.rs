@@ -84,14 +84,14 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
     Ok(made(first.cast()))
 }
 
-/// Give an object back that no other thread has seen, or whose last user is the caller. Drops what
+/// Gives an object back that no other thread has seen, or whose last user is the caller. Drops what
 /// its incarnations held.
 pub(crate) fn recycle_unused(tree: &Tree, group: &'static Object) {
     group.state().end();
     drop(recycle(tree, group));
 }
 
-/// Give a released object back; its state word is in the next generation already.
+/// Gives a released object back; its state word is in the next generation already.
 pub(crate) fn recycle(tree: &Tree, group: &'static Object) -> Option<Incarnation> {
     let incarnation = group.end();
     // The first one, memory, has the state word that ids and late threads go by: its incarnation

@@ -332,7 +332,7 @@ impl Object {
         }
     }
 
-    /// Start an incarnation of an object that the caller has taken from the pool.
+    /// Starts an incarnation of an object that the caller has taken from the pool.
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(
@@ -407,7 +407,7 @@ impl Object {
             && watched.bits() == 0
     }
 
-    /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more.
+    /// Ends the incarnation: the object is as new, ready for the pool. No thread uses it any more.
     /// The caller may drop the result without a lock.
     #[rustfmt::skip]
     #[allow(unsafe_code)]

@@ -150,7 +150,7 @@ impl Peaks {
         self.ever.load(Ordering::Relaxed)
     }
 
-    /// Reset `window`, one of this level's `windows`. The caller holds the lock of the windows.
+    /// Resets `window`, one of this level's `windows`. The caller holds the lock of the windows.
     fn reset(&self, windows: &[Arc<StatU64>], window: Option<&StatU64>, usage: impl Fn() -> u64) {
         let is_meant = |other: &StatU64| window.is_some_and(|window| std::ptr::eq(window, other));
         let fold = |peak: u64| {

@@ -56,9 +56,9 @@ impl ProtectionWords {
         self.setting.load(Ordering::SeqCst) > 0
     }
 
-    /// Exchange the last report, add the difference to the parent, check again. The thread that
-    /// exchanges last has seen every change before it, so the last report is right: the kernel's
-    /// one-shot form can leave a stale one.
+    /// Exchanges the last report, adds the difference to the parent, and checks again. The thread
+    /// that exchanges last has seen every change before it, so the last report is right: the
+    /// kernel's one-shot form can leave a stale one.
     #[cold]
     pub(crate) fn report(&self, usage: impl Fn() -> u64, parent: &ProtectionWords) {
         loop {

@@ -78,7 +78,7 @@ pub(crate) enum GuardlessMove {
     Uncharged,
 }
 
-/// Count what did not hit. The caller has a handle, or the bytes keep the counter.
+/// Counts what did not hit. The caller has a handle, or the bytes keep the counter.
 #[cold]
 pub(crate) fn count(counter: &Counter, n: u64, way: GuardlessMove) {
     // No counter holds more, and none finds more missing.
@@ -104,7 +104,7 @@ pub(crate) fn count(counter: &Counter, n: u64, way: GuardlessMove) {
     }
 }
 
-/// Keep the object of a counter for ever: a sum cannot tell what guards hold. The caller has a
+/// Keeps the object of a counter for ever: a sum cannot tell what guards hold. The caller has a
 /// handle, or its bytes keep the counter.
 #[cold]
 pub(crate) fn keep_for_ever(counter: &Counter) {
@@ -142,7 +142,7 @@ fn held_by_guards(counter: &Counter) -> i128 {
     -charged.saturating_add_unsigned(underflowed.into())
 }
 
-/// Start over for the next counter with the object. No thread uses the counter.
+/// Clears the counts for the next counter with the object. No thread uses the counter.
 pub(crate) fn reset(counter: &Counter) {
     let tree = counter.tree();
     if tree.registry.raw.load(Ordering::Relaxed) != 0 {

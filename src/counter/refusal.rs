@@ -19,7 +19,7 @@ pub(crate) struct LevelRefusal<'a> {
 }
 
 impl LevelRefusal<'_> {
-    /// Find the max that explains the refusal. A level without a max refuses only what it cannot
+    /// Finds the max that explains the refusal. A level without a max refuses only what it cannot
     /// count; then this is the nearest max above.
     pub(crate) fn limited(self) -> Self {
         // A refusal is read by people: one that names a level without a max would say nothing that

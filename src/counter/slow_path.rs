@@ -183,7 +183,7 @@ impl Drop for LinkedObjects {
     }
 }
 
-/// Release what this thread has claimed. The thread holds no lock and runs no slow path.
+/// Releases what this thread has claimed. The thread holds no lock and runs no slow path.
 #[inline]
 pub(crate) fn release_all_claimed() {
     loop {

@@ -154,7 +154,7 @@ impl Stocks {
         self.opened.get(at as usize).copied().filter(is_here)
     }
 
-    /// Take a stock of a released group out of the queue of pending closes: it holds no credit.
+    /// Takes a stock of a released group out of the queue of pending closes: it holds no credit.
     pub(crate) fn forget_pending_close(&mut self, counter: &Counter) {
         self.pending_close
             .retain(|pending| !std::ptr::eq(&**pending, counter));

@@ -23,7 +23,7 @@ use crate::thread::transit::InTransit;
 // === Transit ===
 
 impl Counter {
-    /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been
+    /// Begins a transit, as one of this counter's chargers. Also returns whether no thread has been
     /// one before.
     #[inline(always)]
     pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
@@ -139,7 +139,7 @@ impl Counter {
         Some(slot)
     }
 
-    /// Keep units that are charged as credit, or uncharge them.
+    /// Keeps units that are charged as credit, or uncharges them.
     pub(super) fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
@@ -155,7 +155,7 @@ impl Counter {
         }
     }
 
-    /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as
+    /// Puts back what a charge consumed after a drainer had claimed the slot. The charge goes on as
     /// a miss.
     pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else {
@@ -172,7 +172,7 @@ impl Counter {
     }
 }
 
-/// Uncharge everything in the slot of a counter that closed while this thread put credit there.
+/// Uncharges everything in the slot of a counter that closed while this thread put credit there.
 /// Credit found in the slot keeps the counter alive; where the slot is empty, the thread does not
 /// touch the counter.
 #[allow(unsafe_code)]

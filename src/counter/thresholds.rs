@@ -39,7 +39,7 @@ fn report(counter: &Counter, kind: Protection) {
     }
 }
 
-/// Report to the parent how much of a changed usage is protected, where a protection is set.
+/// Reports to the parent how much of a changed usage is protected, where a protection is set.
 pub(crate) fn report_protected(counter: &Counter) {
     for kind in Protection::ALL {
         if protected(counter, kind).is_set() {

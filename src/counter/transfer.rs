@@ -23,7 +23,7 @@ pub(crate) struct TakenBytes {
     beyond: u64,
 }
 
-/// Charge `n` to a counter and its ancestors below `common`, which holds it already for `from`:
+/// Charges `n` to a counter and its ancestors below `common`, which holds it already for `from`:
 /// exactly, or not at all. `common` may have to hold more if the transfer leaves or enters a group
 /// that covers.
 #[cold]
@@ -82,7 +82,7 @@ pub(crate) fn transfer_in<'a>(
     Ok(taken)
 }
 
-/// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that
+/// Uncharges `n` from a counter and its ancestors below `common`, which keeps it for the side that
 /// has taken it. Afterwards the counter may be gone.
 #[cold]
 pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: TakenBytes) {

@@ -19,7 +19,7 @@ use crate::thread::transit::ANY;
 
 // === Into the stock ===
 
-/// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
+/// Uncharges `n` from the header's counter after a miss. Afterwards the counter may be gone.
 ///
 /// Each miss has a function of its own: one for both would take which it was, and a hit would set
 /// that argument before the branch, for nothing.
@@ -32,7 +32,7 @@ pub(crate) fn uncharge_missed(header: &Header, n: u64, missed: Put) {
     }
 }
 
-/// Uncharge what does not fit into the slot.
+/// Uncharges what does not fit into the slot.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
@@ -54,7 +54,7 @@ fn take_back_slow(header: &Header) {
 }
 
 impl Counter {
-    /// Uncharge `n`, which keeps the counter alive until the last step.
+    /// Uncharges `n`, which keeps the counter alive until the last step.
     #[inline(always)]
     pub(crate) fn give_back(&self, n: u64) {
         // No counter holds more: the rest is an underflow in any case.
@@ -83,8 +83,8 @@ impl Counter {
         self.give_back_entered(&SlowPath::enter(), n);
     }
 
-    /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a
-    /// cell's page may be missing.
+    /// Uncharges at least one unit. An allocator's path takes no lock, and counts without a block:
+    /// a cell's page may be missing.
     pub(super) fn give_back_entered(&self, path: &Entered, n: u64) {
         let incarnation = self.incarnation();
         let tree = self.tree().number;
@@ -142,8 +142,8 @@ impl Counter {
         capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
     }
 
-    /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again
-    /// at once. False where a level had less to take.
+    /// Keeps one batch and uncharges the rest: if only the excess went, the slot would overflow
+    /// again at once. False where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `consume_or_walk`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);

@@ -283,6 +283,8 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &KnownOutside<'_>) -> Ve
         sum.marks += u64::from(exceeded_mark::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, own_credit, &sum, known, &mut faults);
+        // Above the topmost group that covers, only the larger of reserved and allocated bytes was
+        // charged.
         let sum = if counter.cover_above().is_some() {
             sum
         } else {
@@ -435,7 +437,7 @@ impl SubtreeSums {
     }
 }
 
-/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of
+/// Stores in each counter its index in `order`. The caller holds the tree's lock and all locks of
 /// its hierarchy.
 fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
     (0..).zip(&order).for_each(|(number, counter)| {

@@ -59,7 +59,7 @@ pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 pub(crate) struct Watched(AtomicU64);
 
 impl Watched {
-    /// Set bits, before a read of usage. Returns the bits before.
+    /// Sets bits, before a read of usage. Returns the bits before.
     pub(crate) fn set(&self, bits: u64) -> u64 {
         // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stand for, before the read of
         // usage. Release (E44): after the count of a mark; pairs with `bits`, after the exchange on
@@ -67,7 +67,7 @@ impl Watched {
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Clear bits. Returns the bits before.
+    /// Clears bits. Returns the bits before.
     pub(crate) fn clear(&self, bits: u64) -> u64 {
         // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still
         // sees them checks once in vain. As in `set`.
@@ -101,7 +101,7 @@ impl Watched {
         }
     }
 
-    /// Exchange all bits, where they are `from` still.
+    /// Replaces all bits, if they are still `from`.
     pub(crate) fn exchange(&self, from: u64, to: u64) -> bool {
         // SeqCst (E43): after the read of usage on which `to` rests, and before the next one.
         // All bits and not the meant ones alone: a part of several bits, as the pressure, moves at

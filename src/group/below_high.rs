@@ -110,6 +110,7 @@ impl Future for BelowHighFuture {
             {
                 return Poll::Pending;
             }
+            // And then one look more: usage may have fallen before the alarm was set.
             self.alarm = delayed::alarm(self.group.first(), clock::now() + AGAIN, context.waker());
             if self.alarm.is_none() {
                 break;

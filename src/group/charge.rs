@@ -188,6 +188,7 @@ impl Charge {
         let held = self.bytes;
         let added = bytes.min(USAGE_MAX - held);
         self.bytes += added;
+        // From here on the bytes keep the group, and not the handle that an empty charge has.
         if held == 0 && added > 0 {
             unpin_group(self.header.counter());
         }
@@ -218,6 +219,7 @@ impl Charge {
         if bytes == 0 {
             return 0;
         }
+        // An empty charge keeps the group by a handle, which it takes before its last bytes go.
         // Mutation: e15-guard-shrinks-before-it-holds
         if bytes == held {
             pin_group(self.header.counter());

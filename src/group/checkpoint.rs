@@ -247,6 +247,8 @@ impl CheckpointFuture {
             }
             Err(failure) => failure,
         };
+        // If others are about to give memory, the task asks again, as long as it has time. Every
+        // other refusal is the answer.
         let level = match &failure {
             ChargeFailure::Refused {
                 refusal,

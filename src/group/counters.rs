@@ -78,7 +78,7 @@ impl Group {
     }
 
     /// Returns the counters of this group beside memory, tiers among them, in the order in which
-    /// they were declared.
+    /// they were declared. It takes no lock, and costs a handle for each.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -136,6 +136,7 @@ impl Group {
         let has_soft =
             |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
+            // Before the lock is taken, under which nothing is allocated.
             rings::make_in_any_case(counter);
         }
         let excess = limits::set(counter, wanted, due, also)

@@ -389,6 +389,8 @@ impl ChargeError {
         };
         let error = OverLimitError::new(counter, requested, &refusal);
         let (kind, error) = match kind {
+            // Inside reclaim neither waiting nor reclaim is possible, whatever would help
+            // elsewhere.
             RefusalKind::Full(_) if context::in_reclaim() => {
                 (IncidentKind::Refused, Repr::InReclaim(error))
             }

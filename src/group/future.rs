@@ -176,6 +176,8 @@ impl ChargeFuture {
         let group = self.group.first();
         match ended {
             Some(Ok(walked)) => {
+                // First of all: the bytes are charged, and a drop of the future during the delay
+                // gives them back.
                 let charge = Charge::new(self.group.header, self.bytes);
                 self.state = Stage::Done;
                 if self.undelayed {
@@ -222,6 +224,8 @@ impl Future for ChargeFuture {
             "a `ChargeFuture` is polled after it has returned its result"
         );
         if let Stage::New = this.state {
+            // A charge from credit needs nothing of all that follows, neither the clock nor a
+            // waker.
             match this.group.header.consume_open(this.bytes) {
                 Consume::Hit => {
                     this.state = Stage::Done;
@@ -240,6 +244,8 @@ impl Future for ChargeFuture {
             }
         }
         if let Stage::InLine(in_line) = &mut this.state {
+            // Also right after it has gone into line, which has taken no waker: it may be served by
+            // now.
             let polled = in_line.poll(this.group.first(), waker);
             ended = polled.map(|ended| of_group(ended, &this.group, this.bytes));
         }

@@ -159,7 +159,7 @@ impl Group {
         self.first().parent().map(Group::pinned)
     }
 
-    /// Returns the groups above, nearest first.
+    /// Returns the groups above, nearest first, each as a handle. It takes no lock.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -417,6 +417,8 @@ fn force_charge_slow<const UNDONE: bool>(header: HeaderRef, bytes: u64) -> u64 {
 fn uncharge_slow<const CLOSED: bool>(header: HeaderRef, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, GuardlessMove::Uncharged);
+        // Counted before: these bytes may be what keeps the counter, and whoever claims it reads
+        // the counts.
         uncharge::uncharge_missed(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });
     }
 }

@@ -105,6 +105,8 @@ impl Group {
     ) -> Result<(), LimitError> {
         let group = self.first();
         if limits.share.is_some_and(|share| share > 0) {
+            // Before the tree's lock is taken: a ring may have to be allocated, and its share is
+            // put there under the lock.
             rings::make_in_any_case(group);
         }
         let mut is_set = Settings::NONE;
@@ -119,6 +121,7 @@ impl Group {
             }
             also(due);
         })?;
+        // What follows is stored outside of that step, and only for what the step has set.
         let limits = limits.only(is_set);
         limits.set_apart(
             group,

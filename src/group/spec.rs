@@ -377,6 +377,8 @@ impl<'a> SpecPath<'a> {
             below: Some((self, name)),
             depth: self.depth + 1,
         };
+        // Before anything goes further down: each level is a frame of a recursion here, and of
+        // others later.
         if path.depth > GroupSpec::DEPTH_MAX {
             return Err(SpecError::TooDeep {
                 path: path.to_string(),

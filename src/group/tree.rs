@@ -85,6 +85,7 @@ impl Group {
         limits: Limits,
     ) -> Result<Group, CreateError> {
         let name = name.into_name();
+        // Mostly it exists, and to find it takes one lock and makes nothing.
         if let Some(child) = self.child(name) {
             return Ok(child);
         }
@@ -318,6 +319,10 @@ impl Group {
 
     /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one
     /// barrier. The root stays online, as long as its runtime has a handle.
+    ///
+    /// The call holds the tree's lock and those under which groups are created while it visits each
+    /// of the groups, and then flushes their statistics. It may call listeners and wakers of
+    /// charges that wait in them.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

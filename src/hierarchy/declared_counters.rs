@@ -12,7 +12,7 @@ use crate::stat::Unit;
 use crate::stat::item::next_builder;
 use crate::sync::Ordering;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::stat_atomic::AtomicU64;
 
 /// A counter that every group has beside memory.
 #[derive(Clone, Debug)]
@@ -24,11 +24,12 @@ pub(crate) struct CounterDecl {
 }
 
 pub(crate) struct DeclaredCounters {
-    /// Who declared each: a charge of a set looks at nothing else. 0: nobody yet.
+    /// Who declared each: a charge of a set looks at nothing else. 0: nobody yet. Stored before the
+    /// declaration itself, so that whoever finds a counter by its name has a key that is known
+    /// here.
     builders: Box<[AtomicU64]>,
+    /// The declared ones come first, and then places. They are set in this order, under the lock.
     declared: Box<[OnceLock<CounterDecl>]>,
-    /// The first so many are declared. Grows under the lock until declarations are over.
-    many: AtomicU32,
     is_over: Lock<bool>,
     /// There were places for more at the start.
     had_places: bool,
@@ -52,7 +53,6 @@ pub(crate) fn is_bad_name<'a>(name: &str, mut declared: impl Iterator<Item = &'a
 
 impl DeclaredCounters {
     pub(crate) fn new(declared: Vec<CounterDecl>, places: usize) -> DeclaredCounters {
-        let many = declared.len();
         let undeclared = std::iter::repeat_with(OnceLock::new).take(places);
         let declared: Box<[_]> = declared
             .into_iter()
@@ -63,7 +63,6 @@ impl DeclaredCounters {
         DeclaredCounters {
             builders: declared.iter().map(builder).map(AtomicU64::new).collect(),
             declared,
-            many: AtomicU32::new(many as u32),
             is_over: Lock::new(Rank::Bookkeeping, false),
             had_places: places > 0,
         }
@@ -72,8 +71,9 @@ impl DeclaredCounters {
     /// The counter of that number, that of memory being 0, was declared by that builder.
     #[inline(always)]
     pub(crate) fn is_of(&self, number: usize, builder: u64) -> bool {
-        // Relaxed: who has the key has it from the thread that declared the counter, and a group
-        // below the root was created by a thread that has ended declarations.
+        // Relaxed: who has the key has it from the thread that declared the counter, or from the
+        // declaration, which is set afterwards. A group below the root was created by a thread that
+        // has ended declarations.
         number
             .checked_sub(1)
             .and_then(|at| self.builders.get(at))
@@ -89,8 +89,9 @@ impl DeclaredCounters {
         self.declared.iter().map_while(OnceLock::get)
     }
 
+    /// How many are declared: a few loads, as each was set after those before it.
     pub(crate) fn count(&self) -> usize {
-        self.many.load(Ordering::Relaxed) as usize
+        self.declared.partition_point(|place| place.get().is_some())
     }
 
     /// The counters of the root beside memory, declared or not.
@@ -107,31 +108,82 @@ impl DeclaredCounters {
             builder,
             unit,
         };
+        // Held to the end: two threads would take one place, or one name.
         let is_over = self.is_over.lock();
         if is_bad_name(name, self.iter().map(|decl| &*decl.name)) {
             return Err(NotDeclared::Name);
         }
         let many = self.count();
+        // Where there never was a place, the reason is that, whether a group exists or not.
         if *is_over && self.had_places {
             return Err(NotDeclared::Over);
         }
         let Some(place) = self.declared.get(many) else {
             return Err(NotDeclared::NoPlace(many));
         };
+        // The builder first: from `set` on other threads find the counter by its name, and charge
+        // it.
+        self.builders[many].store(builder, Ordering::Relaxed);
         let set = place.set(decl);
         debug_assert!(set.is_ok(), "places are declared in their order");
-        self.many.store(many as u32 + 1, Ordering::Relaxed);
-        self.builders[many].store(builder, Ordering::Relaxed);
         Ok((many + 1, builder))
     }
 
     /// From here on no counter is declared. `Some`: the root has more counters than were, so that
     /// the groups below it have another shape. How many they have beside memory.
     pub(crate) fn end(&self) -> Option<usize> {
+        // Every group that is created comes here: without places it takes no lock.
         if !self.had_places {
             return None;
         }
         *self.is_over.lock() = true;
         Some(self.count()).filter(|&many| many < self.count_at_root())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::sync::many;
+
+    /// A thread finds a counter while another declares it: the key that it makes of it is good.
+    #[test]
+    fn a_counter_that_is_found_is_known() {
+        let rounds = many(500);
+        let all: Vec<_> = (0..rounds)
+            .map(|_| DeclaredCounters::new(Vec::new(), 8))
+            .collect();
+        let at = AtomicUsize::new(0);
+        let mut unknown = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for (round, counters) in all.iter().enumerate() {
+                    while at.load(Ordering::Acquire) < round {
+                        std::hint::spin_loop();
+                    }
+                    for place in 0..8 {
+                        let name = format!("c{place}");
+                        counters.declare(&name, Unit::Bytes).expect("a place");
+                    }
+                }
+            });
+            for (round, counters) in all.iter().enumerate() {
+                at.store(round, Ordering::Release);
+                for number in 1..=8 {
+                    let found = loop {
+                        match counters.get(number) {
+                            Some(found) => break found,
+                            None => std::hint::spin_loop(),
+                        }
+                    };
+                    let is_known = counters.is_of(number, found.builder);
+                    unknown += usize::from(!is_known || counters.count() < number);
+                }
+            }
+        });
+        assert_eq!(unknown, 0, "of {rounds} times eight");
     }
 }

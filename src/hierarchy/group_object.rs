@@ -272,7 +272,7 @@ impl GroupObject {
         }
     }
 
-    /// Give a new group its name. No other thread has seen the object.
+    /// Gives a new group its name. No other thread has seen the object.
     pub(crate) fn begin(&self, name: Name) {
         debug_assert!(
             self.is_clean(),

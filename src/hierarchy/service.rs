@@ -35,7 +35,7 @@ pub(crate) fn schedule(level: &Counter) {
     }
 }
 
-/// Take the level off the list, before the thread serves it.
+/// Takes the level off the list, before the thread serves it.
 pub(crate) fn unschedule(level: &Counter) {
     // SeqCst (E25, E26): before the read of usage and counts; pairs with `schedule`.
     level.limits.watched.clear(LISTED);

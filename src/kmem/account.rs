@@ -319,6 +319,7 @@ impl Kmem {
         if from == *to {
             return Ok(());
         }
+        // As in a precharge the tiers are asked first.
         self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
             self.tiers.take_back(&from, usize::MAX);

@@ -68,6 +68,8 @@ impl Accounts {
         match self
             .lines
             .iter_mut()
+            // Bytes of one node lie in two lines if not all were counted at the same group, or some
+            // were not counted at all: each is taken off where it was put on.
             .find(|of| of.scope == line.scope && of.above == line.above)
         {
             Some(of) => of.bytes += line.bytes,
@@ -95,6 +97,8 @@ impl Accounts {
             return;
         }
         let mut left = most;
+        // The guard may hold less than the placement says. It accounts so much of the first nodes,
+        // or figures would tell of memory that no charge holds.
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
@@ -124,6 +128,8 @@ impl Accounts {
     pub(super) fn migrated(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
         let of = self.scope(from);
         let into = self.scope(to);
+        // Both are one scope for this runtime, as all nodes are that it does not know. Nothing
+        // moves in the figures, and the caller is told that it has moved.
         if of == into {
             return self.on(of).min(bytes);
         }

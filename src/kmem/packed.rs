@@ -215,6 +215,8 @@ impl Kmem {
             return;
         }
         let unplaced = self.unplaced();
+        // A group that is offline makes no statistics any more: what moves to a node where it has
+        // none would be counted further up. So it stays with the node where the group has some.
         let to_stays = has_statistics(&self.charge, to)
             || !self.charge.counter().state().is_offline()
             || !has_statistics(&self.charge, from);

@@ -122,7 +122,8 @@ impl Placement {
     }
 
     /// Finds the nodes on which the bytes of a range of addresses lie. With one node it does not
-    /// look up any page.
+    /// look up any page. Otherwise it calls [`NodeOf::look_up`] once for 64 pages, and blocks as
+    /// long as these calls do.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -153,8 +154,9 @@ impl Placement {
         }
     }
 
-    /// Adds the bytes of a range of addresses. It looks up each page once, and splits an object at
-    /// the end of a page. Bytes of a page without a node, such as an untouched one, are on none.
+    /// Adds the bytes of a range of addresses. It looks up each page once, as [`of`](Self::of)
+    /// does, and splits an object at the end of a page. Bytes of a page without a node, such as an
+    /// untouched one, are on none.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -177,6 +179,8 @@ impl Placement {
             node_of,
             (at - at % size..range.end).step_by(size),
             |found| {
+                // The first piece begins where the range does, and all others at a page. A range
+                // may end with the last page of all addresses.
                 let end = (at - at % size).saturating_add(size).min(range.end);
                 self.add(found.node(), Bytes((end - at) as u64));
                 at = end;

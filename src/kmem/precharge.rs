@@ -63,6 +63,8 @@ impl Group {
     #[inline]
     pub fn precharge(&self, bound: impl Into<PrechargeBound>) -> Result<Precharge, ChargeError> {
         let bound = bound.into();
+        // The tiers first: they refuse at once, and no memory is reclaimed for what one of them
+        // refuses.
         let tiers = Tiers::precharge(self, &bound)?;
         // Mutation: precharge-is-credit
         Ok(Precharge {

@@ -130,6 +130,7 @@ impl Tiers {
                 .filter(|_| are_unplaced)
                 .map_or(0, |held| held.promised);
             let more = bytes.saturating_sub(promised);
+            // Within a tier nothing changes for it.
             if enters && !leaves && more > 0 {
                 let charge = Charge::attempt(header_of(tier, group.first()), more)?;
                 admitted.push(TierCharge {
@@ -176,6 +177,8 @@ impl Tiers {
     /// `from` refuses because it is offline or its room is taken, this charges by force.
     pub(super) fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in self.charges_mut().iter_mut().take(many) {
+            // Others may have taken the room meanwhile. The bytes have not moved, so they are
+            // charged where they lie.
             if charge.transfer(from).is_err() {
                 let header = header_of(&numa(from.first()).tiers[*tier], from.first());
                 *charge = Charge::by_force(header, charge.bytes());

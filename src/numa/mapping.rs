@@ -169,6 +169,8 @@ mod calls {
         // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes
         // how the kernel places the caller's own pages. A refusal changes nothing.
         unsafe {
+            // Preferred, and not bound: where the node is full, a page lies elsewhere, and nothing
+            // is killed for it.
             libc::syscall(
                 libc::SYS_mbind,
                 start.as_ptr(),

@@ -355,6 +355,7 @@ impl TopologyDraft {
         processor: usize,
         node: NodeId,
     ) -> Result<&mut Option<NodeId>, TopologyError> {
+        // A caller may name any number, and the table has a place for each one below.
         if processor >= PROCESSORS_MAX {
             return Err(TopologyError::ProcessorTooLarge {
                 processor,
@@ -374,6 +375,7 @@ impl TopologyDraft {
         mut self,
         possible: impl IntoIterator<Item = usize>,
     ) -> Result<Topology, TopologyError> {
+        // From here on the place of a node is its index.
         self.nodes.sort_unstable();
         let first_online = self.nodes.iter().position(|node| node.online).unwrap_or(0);
         let home = self

@@ -73,6 +73,8 @@ impl Cache {
     pub(crate) fn take(&self, thread: u32) -> Result<PoolObject, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
+            // The system gives no memory. An object that another thread has at hand is as good, so
+            // a group can still be created in place of one that has ended.
             // Mutation: what-others-have-at-hand-is-not-looked-at
             Err(refused) => self
                 .stashes

@@ -90,6 +90,8 @@ impl Depot {
         let shape = self.shape;
         let objects = shape.objects_per_chunk();
         let bytes = shape.chunk();
+        // Room for all its objects first: the number of a chunk is never given back, so nothing may
+        // fail once it has one.
         self.back.reserve((self.chunks.len() + 1) * objects)?;
         self.chunks.reserve(1)?;
         let pages = Mapping::new(bytes)?;

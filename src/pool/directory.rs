@@ -81,6 +81,7 @@ impl ChunkDirectory {
         };
         let place = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
         if made.pages.len() == chunk / POOL_PAGE {
+            // First, because nothing may fail any more once other threads see the page.
             made.pages.reserve(1)?;
             let memory = Mapping::new(POOL_PAGE * size_of::<ChunkEntry>())?;
             let entries = memory.first::<ChunkEntry>().as_ptr();

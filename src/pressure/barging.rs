@@ -50,6 +50,7 @@ fn is_before_the_first(level: &Counter) -> bool {
 /// now, so much more may barge past that one, but never more than it asks for at a time.
 pub(crate) fn undo_barge(level: &Counter, n: u64) {
     let barged = !is_before_the_first(level) && !context::in_reclaim();
+    // Where nobody waits any more, the next that does brings a budget of its own.
     if barged && level.limits.watched.is_for(WAITING) {
         let first = first(level);
         first.change_budget(|left| Some(left.saturating_add(n).min(first.bytes())));
@@ -75,6 +76,8 @@ impl Waiting {
         let place = line.first;
         let shown = std::mem::replace(&mut line.shown, left);
         let barged = shown.saturating_sub(left);
+        // More than was shown is left where charges that were refused further up have put their
+        // part back.
         if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
             let budget = waiter
                 .budget
@@ -112,6 +115,7 @@ impl Waiting {
     /// The oldest charge in line at `level`, where one at `place` goes before it for its importance
     /// alone.
     pub(super) fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
+        // Without an importance of its own it passes nobody for that.
         place.next_importance()?;
         self.lines.get(&level.key())?.passed_by(place)
     }

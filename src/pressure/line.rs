@@ -322,8 +322,8 @@ impl Waiting {
         }
     }
 
-    /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter
-    /// that is refused elsewhere moves there.
+    /// Charges for the waiters in line at `level`, the first and then those that may barge. A
+    /// waiter that is refused elsewhere moves there.
     fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
         while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
@@ -492,7 +492,7 @@ struct Service<'a> {
     moved: SmallVec<[Handle; 2]>,
 }
 
-/// Serve the waiters at `level`. The caller holds no lock.
+/// Serves the waiters at `level`. The caller holds no lock.
 pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers) {
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
@@ -520,7 +520,7 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     }
 }
 
-/// End the wait of each group below `top` that is meant. The others below it are looked at, and no
+/// Ends the wait of each group below `top` that is meant. The others below it are looked at, and no
 /// other ones.
 pub(crate) fn expel(
     top: &Counter,

@@ -37,7 +37,7 @@ pub(crate) struct Notification {
 pub(crate) type Notifications = SmallVec<[Notification; 2]>;
 
 impl Notification {
-    /// Make the call. This thread holds no lock.
+    /// Makes the call. This thread holds no lock.
     pub(crate) fn dispatch(self) {
         context::in_listener(|| {
             if !self.callback.call(&self.happened) {

@@ -22,8 +22,8 @@ use crate::thread::slow_path::Entered;
 /// Levels whose listeners another thread calls.
 type ListeningLevels = SmallVec<[Handle; 2]>;
 
-/// Serve the levels that this thread has scheduled, or leave them to another thread where this one
-/// may run no foreign code. It holds no lock, and none of its slow paths is under way.
+/// Serves the levels that this thread has scheduled, or leaves them to another thread where this
+/// one may run no foreign code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
     let levels = ScheduledLevels::new(scheduled);
     match levels.first() {
@@ -46,7 +46,7 @@ pub(crate) fn serve(scheduled: *const ()) {
     }
 }
 
-/// Serve these levels, and those that the thread schedules meanwhile.
+/// Serves these levels, and those that the thread schedules meanwhile.
 fn serve_levels(mut levels: ScheduledLevels) {
     let mut wakers = Wakers::default();
     let mut notifications = Notifications::new();
@@ -105,7 +105,7 @@ fn release_credit_and_serve(
     line::serve(level, block, wakers);
 }
 
-/// Call the listeners of a level whose event has happened.
+/// Calls the listeners of a level whose event has happened.
 fn call_listeners(level: Handle) {
     let mut wakers = Wakers::default();
     let mut notifications = Notifications::new();

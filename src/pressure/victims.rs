@@ -281,7 +281,7 @@ enum VictimWish {
     None,
 }
 
-/// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where
+/// Looks for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where
 /// all of them together hold too little. Foreign code may run: the caller holds no lock.
 pub(crate) fn choose<'a>(
     domain: &'a Counter,
@@ -704,9 +704,9 @@ impl ChosenVictim<'_> {
         oom.forget(self.unit.tree(), |other| other.name() == self.victim.name());
     }
 
-    /// End the waits in the victim, so that their threads can let go of what they hold, and call
-    /// its hooks; then end the waits that began in between. Foreign code runs; this thread holds no
-    /// lock.
+    /// Ends the waits in the victim, so that their threads can let go of what they hold, and calls
+    /// its hooks; then it ends the waits that began in between. Foreign code runs; this thread
+    /// holds no lock.
     #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
         // First the checkpoints, then the waits, then the hooks: a thread that is woken from a wait

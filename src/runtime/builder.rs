@@ -516,6 +516,7 @@ impl RuntimeBuilder {
             ..self.config.clone()
         };
         let further = CounterConfig {
+            // The budget is in bytes, and the others may count something else.
             budget: None,
             ..self.config.clone()
         };

@@ -194,15 +194,16 @@ impl Runtime {
         self.owned.tree.close_offline_stocks();
     }
 
-    /// Returns the number of groups that are online, the root included. It takes the tree's lock
-    /// for a moment, and is exact at that moment.
+    /// Returns the number of groups that are online, the root included. It takes all locks under
+    /// which groups are created and go offline, for a moment, and is exact at that moment.
     pub fn group_count(&self) -> usize {
         let _path = SlowPath::enter();
         self.owned.tree.hierarchy.snapshot().groups().0
     }
 
     /// Returns the number of groups that went offline and still exist, because a handle or a charge
-    /// of them exists or their credit is not settled.
+    /// of them exists or their credit is not settled. It costs what
+    /// [`group_count`](Self::group_count) costs, and is as exact.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

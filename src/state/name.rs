@@ -48,6 +48,7 @@ impl<'a> GroupName<'a> {
 
 /// The number whose decimal form a text is.
 fn number(text: &str) -> Option<u64> {
+    // `parse` takes leading zeros and a plus, which no number is printed with: these are texts.
     let is_decimal = text == "0" || !text.starts_with(['0', '+']);
     text.parse().ok().filter(|_| is_decimal)
 }

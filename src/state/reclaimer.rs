@@ -316,12 +316,12 @@ pub struct ReclaimContext<'a> {
 debug_figures!(ReclaimContext<'_>, |it| want: it.want, cause: it.cause, pass: it.pass, deadline: it.deadline);
 
 impl ReclaimContext<'_> {
-    /// Why memory is wanted.
+    /// Returns why memory is wanted.
     pub fn cause(&self) -> ReclaimCause {
         self.cause
     }
 
-    /// Which groups have their turn.
+    /// Returns which groups have their turn.
     pub fn pass(&self) -> ReclaimPass {
         self.pass
     }

@@ -170,8 +170,8 @@ mod membarrier {
         unsafe { libc::syscall(libc::SYS_membarrier, command, NO_FLAGS, 0 as libc::c_int) == 0 }
     }
 
-    /// Register the process once. Inherited by fork, so a child may go on; not by exec, which runs
-    /// this anew.
+    /// Registers the process, once. Inherited by fork, so a child may go on; not by exec, which
+    /// runs this anew.
     pub(super) fn register() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))

@@ -193,7 +193,7 @@ impl Patience {
         }
     }
 
-    /// Wait a little. False when patience is at its end.
+    /// Waits a little. False when patience is at its end.
     pub(crate) fn wait(&self) -> bool {
         self.backoff.snooze();
         match self.until.get() {

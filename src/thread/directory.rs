@@ -65,12 +65,11 @@ impl SlotIndex {
         }
     }
 
-    /// The index after this one; `NONE` is the last.
+    /// The index after this one; `NONE` is the last. Indices are given out in this order, so pages
+    /// fill from the first one on, and a directory of few groups has few pages.
     pub(crate) fn next(self) -> SlotIndex {
         if self == SlotIndex::NONE {
             self
-        // Indices are given out in this order, so pages fill from the first one on, and a directory
-        // of few groups has few pages.
         } else if self.slot + 1 < PAGE_SLOTS as u32 {
             SlotIndex {
                 slot: self.slot + 1,

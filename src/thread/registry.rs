@@ -50,6 +50,7 @@ struct BlockHolder {
 
 impl BlockHolder {
     fn register(registry: Registrar) -> Self {
+        // The registry was the argument of this call, so it is there.
         MADE.store(true, Ordering::Relaxed);
         let block = registry.take();
         if !block.is_null() {
@@ -89,10 +90,10 @@ pub(crate) struct Registry {
     /// `counter::raw`. A thread that has the page of a cell counts hits in it, whichever tree the
     /// counter is of.
     pub(crate) raw: AtomicU32,
-    state: Lock<FreeBlocks>,
+    indices: Lock<FreeIndices>,
 }
 
-struct FreeBlocks {
+struct FreeIndices {
     /// The first slot index that was never given out, and the headers that are made for it and for
     /// those after it.
     fresh: SlotIndex,
@@ -106,9 +107,9 @@ impl Registry {
             numbered: AtomicU32::new(0),
             threads: StatU32::new(0),
             raw: AtomicU32::new(0),
-            state: Lock::new(
+            indices: Lock::new(
                 Rank::Bookkeeping,
-                FreeBlocks {
+                FreeIndices {
                     fresh: SlotIndex::FIRST,
                     rest: &[],
                 },
@@ -134,6 +135,8 @@ impl Registry {
         while let Some(lowest) = self
             .shelves
             .lowest_ended(made, from)
+            // Bits are looked at by the word, and one of them may be that of a block that was
+            // numbered since. Only what came before `made` is known to be made.
             .filter(|lowest| lowest.number < made)
         {
             // E8: the words are read as the last owner left them.
@@ -148,6 +151,8 @@ impl Registry {
             from = lowest.number + 1;
         }
         let taken = Block::make().and_then(|block| self.add(block));
+        // Without a block the thread holds no credit, and counts for none of the margins that grow
+        // with threads.
         if taken.is_none() {
             self.threads.fetch_sub(1, Ordering::Relaxed);
         }
@@ -273,11 +278,13 @@ impl Registry {
     /// taken: a counter that gets it has no stock, and its header never opens. `Err`: the bytes
     /// that the system does not give.
     pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Header), usize> {
-        let mut free = self.state.lock();
+        let mut free = self.indices.lock();
         let index = free.fresh;
         if free.rest.is_empty() {
             // The registry makes a page of headers at a time, so that they lie densely.
             free.rest = page_of_headers()?;
+            // Once all indices are taken, each further counter gets a header of its own all the
+            // same. Nobody looks for it by its index, as no slot has that.
             if index != SlotIndex::NONE {
                 headers().publish(index, free.rest);
             }

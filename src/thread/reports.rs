@@ -114,6 +114,7 @@ mod noted {
             let most = text.len().min(PATH_MAX);
             let length = (0..=most)
                 .rev()
+                // Cut before a character that does not fit whole, so that `get` finds UTF-8.
                 .find(|&length| text.is_char_boundary(length))
                 .unwrap_or_default();
             let mut bytes = [0; PATH_MAX];
@@ -160,6 +161,9 @@ mod noted {
                     Ordering::Relaxed,
                 )
                 .is_ok();
+        // One thread of those that see a new second wins. The others count themselves, and the
+        // winner of the next second reports them. The count has half a word: it begins anew with
+        // the first refusal of each second.
         if taken {
             Some(last as u32)
         } else {
@@ -250,6 +254,8 @@ mod noted {
     /// Notes a refusal at the group with this key, if it has its turn. Else it is counted.
     #[cold]
     pub(crate) fn note_refusal<'a>(key: u64, refused: impl FnOnce() -> RefusalReport<'a>) {
+        // Here, and not only in `note`: a refusal that a subscriber itself meets takes no turn from
+        // the others.
         if with_all(|all| all.reporting.get()) {
             return;
         }
@@ -257,7 +263,8 @@ mod noted {
             .saturating_duration_since(*begun())
             .as_secs() as u32
             + 1;
-        // Keys are numbers in a row.
+        // Keys are numbers in a row, so groups that were created one after another do not share a
+        // turn.
         let Some(left_out) = take_turn(&LAST[key as usize % TURNS], second) else {
             return;
         };

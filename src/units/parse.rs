@@ -9,7 +9,7 @@ use self::ParseLimitErrorKind::{
 };
 use super::{Limit, PREFIXES, Percent};
 
-/// Why a text is no [`Bytes`](super::Bytes) or no [`Limit`], and where.
+/// Why a text does not parse as [`Bytes`](super::Bytes) or as a [`Limit`], and where it goes wrong.
 ///
 /// ```
 /// use memcg::errors::ParseLimitErrorKind;
@@ -96,8 +96,8 @@ pub enum ParseLimitErrorKind {
     Empty,
     /// A digit must stand here. After an underscore or a point this may be the end of the text.
     NotANumber,
-    /// The word that starts here is no unit. `%` is none where no percentage is allowed. The
-    /// letters of `B` and `iB` have one case.
+    /// The word that starts here is not a unit. `%` is one only for a limit, and the letters of `B`
+    /// and `iB` have to be written so.
     UnknownUnit,
     /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
     Overflow,
@@ -107,7 +107,7 @@ pub enum ParseLimitErrorKind {
     PercentOutOfRange,
     /// The fraction that starts here is one of a percentage.
     PercentNotWhole,
-    /// The text goes on where it must end. A blank is such text, too.
+    /// The text goes on where it has to end, if only with a blank.
     TrailingInput,
 }
 
@@ -133,12 +133,13 @@ impl std::error::Error for ParseLimitErrorKind {}
 // === impl ParseLimitError ===
 
 impl ParseLimitError {
-    /// The text that was read. A text of more than 64 bytes is cut there.
+    /// Returns the text that was read, or its first 64 bytes if it is longer.
     pub fn input(&self) -> &str {
         &self.input
     }
 
-    /// The byte offset of the fault: on a character boundary, at most the length of the text.
+    /// Returns the byte offset of the fault. It is on a character boundary, and at most the length
+    /// of the text.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -210,6 +211,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, ParseFault> {
             .strip_prefix('.')
             .map(|fraction| (fraction, digits(fraction)))
         {
+            // In `10.5%` the fault is the fraction. Read as a size, it would be the `%` behind it.
             Some((fraction, part))
                 if !part.is_empty() && fraction[part.len()..].starts_with('%') =>
             {
@@ -256,6 +258,7 @@ impl LeadingDigits {
                 number.overflow = number.end;
             }
             number.end += 1;
+            // A digit has to follow, which the next turn asks for.
             if text.as_bytes().get(number.end) == Some(&b'_') {
                 number.end += 1;
             } else if digit(text, number.end).is_none() {

@@ -259,6 +259,7 @@ impl<T> ChargedVec<T> {
             needed
         };
         if !can_fit(items) {
+            // For the error; or the max was raised since.
             let new = group.try_charge(Bytes(bytes_of::<T>(items)))?;
             self.grow_with(items, new);
             return Ok(());
@@ -316,6 +317,7 @@ impl<T> ChargedVec<T> {
                 self.0.fit_charge();
             }
         }
+        // By a drop: a panic of `edit` may leave a vector that has grown.
         edit(FitCharge(self).0.vec())
     }
 

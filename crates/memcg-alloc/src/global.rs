@@ -219,6 +219,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             if memory.is_null() {
                 return memory;
             }
+            // Once there is memory: for an object that the inner allocator refuses nothing has to
+            // be given back.
             match Owner::begin_charge(size) {
                 BegunStep::Done(owner) => word::write(memory, size, owner),
                 BegunStep::Unfinished(rest) => return finish_charge(memory, size, rest),
@@ -305,6 +307,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn move_owned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // Before anything has changed: a `realloc` that fails leaves the object as it is.
         if !word::fits(size, old.align()) {
             return std::ptr::null_mut();
         }

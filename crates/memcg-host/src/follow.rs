@@ -410,6 +410,7 @@ impl Following {
         let was = self.shown().state.clone();
         let mut before = was.clone();
         let (mut now, may_rise) = seen.judge(limits, self.share, &before);
+        // What was not read may be what limits most.
         if !may_rise && now.granted > before.granted {
             now.granted = before.granted;
             now.max = before.granted;
@@ -672,6 +673,8 @@ struct Uncharged {
 impl Uncharged {
     /// Memory that charges neither have nor had.
     fn find(&mut self, charged: u64, anon: u64, near: u64) -> u64 {
+        // The system has got pages back. The allocator cannot hand these out again, so they are no
+        // longer among what charges have had.
         if anon.saturating_add(near) < self.anon {
             self.held = self.held.saturating_sub(self.anon - anon);
             self.anon = anon;

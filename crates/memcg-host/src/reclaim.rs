@@ -95,6 +95,8 @@ impl HostReclaimer {
     ///
     /// [`HostError`] where the limits cannot be read, or no thread can be started.
     pub fn start(self) -> Result<HostReclaimGuard, HostError> {
+        // A host that cannot be read is an error here, and not a fault that is found in the state
+        // later.
         self.host.limits()?;
         let trigger = self.host.trigger(StallScope::Some, self.stall, self.window);
         let by = match &trigger {
@@ -129,6 +131,8 @@ impl HostReclaimer {
                 Some(waits) => match waits.wait(self.period) {
                     Ok(stalled) => stalled,
                     Err(fault) => {
+                        // The control group of the trigger may be gone. Whichever pressure file
+                        // there is by now has totals.
                         trigger = None;
                         total = (self.lost(), Instant::now());
                         let mut state = lock(shown);
@@ -146,6 +150,8 @@ impl HostReclaimer {
                     now.0.saturating_sub(before) >= share_of(self.stall, passed, self.window)
                 }
             };
+            // Nothing ends the wait for a trigger early: the drop may have asked meanwhile, and
+            // waits for this thread.
             if !stop.goes_on() {
                 return;
             }
@@ -172,6 +178,7 @@ impl HostReclaimer {
         let want = look
             .above
             .max(if stalled { self.step.of(look.anon) } else { 0 })
+            // The memory above may be anybody's: of the tree's own, no more can come than it has.
             .min(self.group.usage());
         let freed = match want {
             0 => Some(0),

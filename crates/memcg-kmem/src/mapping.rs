@@ -108,6 +108,8 @@ impl Mapping {
     /// nothing happens.
     pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
         let own = self.range();
+        // Whole pages within the range alone: a page at its edge has other bytes, too, which may be
+        // asked for on another node.
         let start = range.start.max(own.start).next_multiple_of(page_size());
         let end = range.end.min(own.end) / page_size() * page_size();
         if start < end {
@@ -136,6 +138,7 @@ impl Mapping {
         if len == self.len {
             return Ok(Resized::Kept);
         }
+        // There is nothing to move: pages are mapped for the first time, or all of them go back.
         if self.len == 0 || len == 0 {
             *self = Mapping::new(len)?;
             return Ok(Resized::Kept);
@@ -201,6 +204,8 @@ mod calls {
         // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes
         // how the kernel places the caller's own pages. A refusal changes nothing.
         unsafe {
+            // Preferred, and not bound: where the node is full, a page lies elsewhere, and nothing
+            // is killed for it.
             libc::syscall(
                 libc::SYS_mbind,
                 pages.start,

@@ -205,6 +205,8 @@ impl Endpoint {
             costs: Costs::default(),
             metrics: None,
         };
+        // Where there is no second thread the first one ends, too: nobody has a sender to it any
+        // more.
         let serving = named("memcg-serve").spawn(move || server.run())?;
         Ok(EndpointGuard {
             file,

@@ -241,6 +241,7 @@ impl Exposition {
                 .collect()
         };
         let has_place = |depth, group: &Group| {
+            // With a place for every name there is nothing to remember.
             places == usize::MAX || shown().admit(depth, places, &group.path(), now)
         };
         let groups = self.rows_where(self.runtime.root(), have_places, has_place);

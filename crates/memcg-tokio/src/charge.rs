@@ -48,6 +48,7 @@ pub async fn charge_timeout(
 ) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
     consume_budget().await;
+    // A charge that fits at once needs no timer.
     match group.charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => {
@@ -133,6 +134,8 @@ pub async fn charge_until(
 /// # }
 /// ```
 pub fn checkpoint() -> impl Future<Output = Result<(), ChargeError>> + Send + 'static {
+    // Not in the block below: the group is the one that is current at the call, wherever the future
+    // is polled.
     let check = Group::checkpoint_async();
     async move {
         consume_budget().await;

@@ -256,11 +256,14 @@ impl Account {
                 drop(state);
                 return Ok(self.comes_alone(frame));
             }
+            // Of a body that is read in parts no more than the window is in memory at a time.
+            // Decoded bytes count from where they exceed those that came.
             let due = total.min(self.window).saturating_sub(state.come);
             if due == 0 {
                 return Ok(Came::Charged(frame));
             }
             let beyond = due.saturating_sub(state.expects.saturating_sub(state.come));
+            // Before it is charged, and so for good: where that fails, the request does.
             state.come += due;
             (
                 due,
@@ -329,6 +332,8 @@ impl Account {
             |promise| Arc::clone(promise.ledger()),
         );
         let unpromised = due - promise.map_or(0, Promise::bytes);
+        // What others of the tenant were promised is not to be taken by one that has promised less
+        // than it brings.
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };

@@ -90,6 +90,8 @@ where
             }
         };
         match body.sends {
+            // What a connection buffers anyway is not charged apart, as long as the response has as
+            // much.
             Some(sends) if len(&frame) > SMALL.min(sends.reserved()) => {}
             _ => return Poll::Ready(Some(Ok(frame))),
         }

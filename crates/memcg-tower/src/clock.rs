@@ -54,6 +54,7 @@ impl Alarm {
     }
 
     fn set(at: Instant, waker: &Waker) -> Option<Alarm> {
+        // Cloned without the lock: a waker is foreign code.
         let kept = waker.clone();
         let (key, is_first) = {
             let mut state = CLOCK.state();

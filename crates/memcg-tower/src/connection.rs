@@ -156,6 +156,7 @@ impl Writes {
         self.waited();
         self.pending = None;
         let time = self.pace.time;
+        // A flush that is done does not say how much the client has taken.
         if bytes == 0 {
             return;
         }

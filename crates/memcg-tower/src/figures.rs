@@ -112,7 +112,7 @@ const BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     refused: [AtomicU64; RefusalKind::ALL.len()],
-    /// WaitTimes that ended, by their length.
+    /// Waits that have ended, by their length.
     waited: [AtomicU64; BOUNDS.len() + 1],
     waited_ns: AtomicU64,
     waiting: AtomicU64,
@@ -233,6 +233,8 @@ impl AdmissionFigures {
             .iter()
             .map(|bucket| bucket.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
+        // The sum of the buckets that were read, and not a counter of its own: OpenMetrics wants
+        // the last bucket to be the count, also while waits end.
         let count = buckets.iter().map(|(_, count)| count).sum();
         WaitTimes {
             count,
@@ -261,6 +263,8 @@ impl fmt::Display for AdmissionFigures {
         let waits = self.waits();
         let mut below = 0;
         for (bound, count) in &waits.buckets {
+            // In the format a bucket counts all waits up to its bound, so those of the smaller
+            // ones, too.
             below += count;
             let bound = bound.map_or("+Inf".to_owned(), |bound| {
                 format!("{:?}", bound.as_secs_f64())

@@ -153,6 +153,8 @@ where
                         }
                         Said::Now(said) => said,
                     };
+                    // The request moves out of its stage, which is done meanwhile: a future whose
+                    // service has panicked is not polled on.
                     let done = Stage::Done { body: PhantomData };
                     let StageOwned::Asks { asking } = stage.as_mut().project_replace(done) else {
                         unreachable!("it asks whose it is");
@@ -192,6 +194,8 @@ where
                             stage.set(Stage::Readies { charged });
                         }
                         Err(refusal) => {
+                            // The answer needs neither, and may take a while where it drains the
+                            // body of the request.
                             drop((inner, order));
                             let refusing = Box::pin(Refusing::new(refusal, request, &settings));
                             stage.set(Stage::Refused { refusing });

@@ -89,6 +89,8 @@ impl Hold {
         match self {
             Hold::Alone(alone) => Ok(alone.response),
             Hold::Shared(account, upgrade) => {
+                // Taken in any case: after an answer of HTTP nothing waits for the connection any
+                // more.
                 let goes_on = upgrade.take().filter(|upgrade| upgrade.is_by(status));
                 let has = account.has_answered(goes_on.is_some(), response)?;
                 if let Some(upgrade) = goes_on {

@@ -437,11 +437,14 @@ impl Turn {
                 let before =
                     in_line.and_then(|in_line| std::mem::replace(&mut in_line.waker, waker));
                 let wanted = state.promised + u128::from(self.bytes);
+                // If the promises alone exceed the max, no reclaim helps.
                 let is_usage = wanted <= u128::from(self.ledger.tenant.effective_max());
                 let promised = state.promised;
                 let passer = if is_first {
                     state
                         .passer()
+                        // Only one that would be served is woken, or two that do not fit would wake
+                        // each other.
                         .filter(|passer| self.ledger.fits(promised, passer.bytes).is_ok())
                 } else {
                     None

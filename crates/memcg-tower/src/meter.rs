@@ -127,6 +127,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
         let body = self.project();
+        // Also where the inner body has ended: it need not bear a poll after that.
         if *body.failed {
             return Poll::Ready(None);
         }
@@ -147,6 +148,9 @@ where
                 }
             };
             *body.came = body.came.saturating_add(len(&frame));
+            // As no stream: all of it counts against what has come undecoded, and a frame that is
+            // charged alone would be charged beside that. Nor is a delay taken here: while the
+            // tenant is above its high the outer body, which this one reads from, is held back.
             match account.comes(frame, *body.came, false) {
                 Ok(Came::Waits(waiting)) => *body.waits = Some(waiting),
                 Ok(Came::Charged(frame) | Came::Alone(frame, _) | Came::AboveHigh(frame, ..)) => {

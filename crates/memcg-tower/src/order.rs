@@ -65,6 +65,8 @@ impl Order {
         request: &Request<B>,
         settings: &Settings,
     ) -> Result<Order, Refusal> {
+        // Before a group of its own is created: a request that is shed costs no more than the look
+        // at pressure.
         if let Some((group, pressure)) = weighed.sheds_for(settings.shed_from) {
             return Err(Refusal::of_pressure(&group, pressure));
         }
@@ -154,6 +156,8 @@ impl Order {
 
     #[inline(never)]
     fn promise_and_charge(&self, ledger: Arc<Ledger>) -> Result<(Charge, Option<Promise>), Lacks> {
+        // The ledger knows the room of the tenant and not that of the request's own group. A
+        // promise that could never be kept would hold others up: it goes on to `never_fits`.
         let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
         let promise = if is_never {
             None
@@ -182,6 +186,8 @@ impl Order {
         if total <= self.group().effective_max() && !self.tenant.is_offline() {
             return None;
         }
+        // Charged in earnest, for the error that says which group lacks how much, which the
+        // client's answer is made of.
         match self.group().charge_with(Bytes(total), OnFull::Reclaim) {
             // The max was raised.
             Ok(_) => None,
@@ -245,6 +251,8 @@ impl Order {
         let settings = Arc::clone(settings);
         let has_ended = self.body == Kind::Ended;
         let has_extension = self.has_extension;
+        // Nothing but the future of the answer needs the charge. It keeps that itself, and nothing
+        // is allocated for the request.
         if has_ended && !has_extension {
             return (
                 Hold::Alone(Alone {
@@ -355,6 +363,8 @@ impl Line {
         settings: &Settings,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Charge, Option<Promise>), Refusal>> {
+        // Once, and before it takes a place: one that can never be charged would stand in line for
+        // all its patience.
         if !self.may_fit {
             if let Some(refusal) = order.never_fits() {
                 return Poll::Ready(Err(refusal));
@@ -372,6 +382,7 @@ impl Line {
             self.turn = None;
         }
         let charge = self.charge.get_or_insert_with(|| {
+            // One patience for both lines.
             let left = settings.patience.saturating_sub(self.wait.since.elapsed());
             order.group().charge_async(Bytes(order.own)).timeout(left)
         });

@@ -192,6 +192,7 @@ impl<D: Buf + 'static> Reads<D> {
             waits.pace.comes(self.account.settings());
         }
         let bytes = len(&frame);
+        // Trailers, or a frame without data: nothing is charged, and no lock taken.
         if bytes == 0 {
             return Poll::Ready(Ok(frame));
         }

@@ -145,10 +145,13 @@ impl Window {
     /// The bytes of a frame that has come, or a look whether there are as many for the next one.
     /// Where others have to come back first, they wake `waker`.
     fn take(&self, bytes: u64, has_come: bool, waker: &Waker) -> Result<Option<Charge>, Short> {
+        // A waker is foreign code, so it is cloned before the lock is taken.
         let waker = waker.clone();
         let (taken, before) = {
             let mut state = self.state();
             let free = state.free.bytes();
+            // If nothing is on its way, the next frame may be read: it is charged for once its
+            // length is known.
             if free >= bytes || !has_come && state.taken == 0 {
                 let charge = if has_come {
                     state.taken += bytes;

@@ -34,6 +34,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut running = this.project();
             if let Some(hold) = running.hold {
+                // What they free and allocate as they are dropped is the request's, as in a poll.
                 hold.group().run(|| {
                     running.future.set(None);
                     *running.waits = None;

@@ -122,6 +122,8 @@ impl Upgrade {
             let mut waits = {
                 let mut state = lock(&self.state);
                 state.is_woken = true;
+                // It has ended, or another call polls it, perhaps the one that has led to this
+                // wake: that one sees the word afterwards.
                 let Some(waits) = state.waits.take() else {
                     return;
                 };
@@ -135,6 +137,8 @@ impl Upgrade {
                 Poll::Pending => {
                     let mut state = lock(&self.state);
                     state.waits = Some(waits);
+                    // A wake that came during the poll has found nothing to poll, so this call
+                    // polls once more.
                     if !state.is_woken {
                         return;
                     }
@@ -195,6 +199,8 @@ fn serve(
         })
     });
     let mut server = http1::Builder::new();
+    // The head is there at once, so no timer is needed for it, and the smallest buffer that hyper
+    // takes is large enough.
     server.header_read_timeout(None).max_buf_size(8 << 10);
     let served = server.serve_connection(connection, service).with_upgrades();
     Box::pin(async move { drop(served.await) })

@@ -148,6 +148,8 @@ impl fmt::Display for Table<'_> {
         let left = WIDTH.saturating_sub(width(&columns));
         let path_width = path_longest.min(left.saturating_sub(events_least).max(PATH_LEAST));
         let events_width = left.saturating_sub(path_width + GAP.len());
+        // The caller has named these: they cost no other column, and make the lines as long as they
+        // have to be.
         columns.extend(self.stats.iter().map(|&(name, unit)| {
             self.column(name, |row| {
                 figure(row.stats.get(name).copied().unwrap_or(0), unit)

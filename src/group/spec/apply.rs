@@ -98,6 +98,8 @@ impl GroupSpec {
         group: &Group,
         options: ApplyOptions,
     ) -> Result<SpecChanges, SpecError> {
+        // The root's own path is `/`: with it, the paths of errors below would begin with two
+        // slashes.
         let top = if group.parent().is_none() {
             String::new()
         } else {
@@ -105,6 +107,8 @@ impl GroupSpec {
         };
         let path = SpecPath::of(&top);
         self.check_at(&path)?;
+        // At the end of the call this would be found as well, but only after everything was stored,
+        // and taken back again.
         if group.is_offline() {
             return Err(SpecError::Offline {
                 group: group.clone(),
@@ -122,6 +126,8 @@ impl GroupSpec {
             plan.take_back();
             return Err(error);
         }
+        // Changes show the limits that the groups have now, so they are noted before any of them
+        // goes offline. Pruning is the last step, because it cannot be taken back, and cannot fail.
         plan.report(&mut changes);
         if options.prune {
             plan.prune(&mut changes);
@@ -130,7 +136,9 @@ impl GroupSpec {
     }
 }
 
-/// While it lives no other spec is applied in the runtime.
+/// While it lives no other spec is applied in the runtime. It sets a flag and holds no lock:
+/// reclaim runs the program's callbacks, and one that applies a spec gets [`SpecError::Busy`]
+/// instead of waiting for itself.
 struct ApplyTurn<'a>(&'a Group);
 
 impl ApplyTurn<'_> {
@@ -220,6 +228,7 @@ impl GroupTarget {
         let named = here(spec.settings());
         let dropped = applied.without(named).without(Settings::CREATED);
         let mut limits = spec.limits.only(here(Settings::ALL));
+        // A spec may name both. Then the share holds, and the soft limit is what comes out of it.
         if limits.share.is_some_and(|share| share > 0) {
             limits.soft = None;
         }
@@ -249,6 +258,8 @@ impl GroupTarget {
         let (before, limits, dropped) = (&self.before, &self.limits, self.dropped);
         let has_share = before.share.is_some_and(|share| share > 0);
         let kinds = before.kinds().into_iter().zip(limits.kinds());
+        // Compared as they were set and not in bytes: a percentage that comes to the same bytes
+        // today is another setting when the max above moves.
         let kinds = kinds.map(|((kind, before), (_, wanted))| {
             let gives_share_up = kind == LimitKind::Soft && has_share;
             let differs = wanted.is_some() && (before != wanted || gives_share_up);
@@ -256,6 +267,8 @@ impl GroupTarget {
         });
         let percent = |percent: Option<Percent>| percent.map_or(0, Percent::get);
         let policy = spec.oom_policy.unwrap_or_default();
+        // One of the last three that the spec does not name may have to stay or to be unset, and no
+        // value tells which: it is asked who names it, or has named it.
         let is_named_or_dropped = |setting| self.named.and(dropped).has(setting);
         let others = [
             (
@@ -293,6 +306,8 @@ impl GroupTarget {
     /// percentages of a max that is set in the second pass itself. A percentage is one of the max
     /// that is above now. Where that falls later on, the percentage has risen before it.
     fn later(&self, group: &Group) -> Settings {
+        // Resolved by the max above as it is at this moment, and not as the spec will leave it: the
+        // passes ask again for each group when its turn comes.
         let limited = limited_above(group);
         let is_later = |kind: LimitKind, limit| {
             let before = match kind {
@@ -336,14 +351,20 @@ impl GroupTarget {
         let before = self.before;
         let has_share = before.share.is_some_and(|share| share > 0);
         let before = Limits {
+            // Beside a share, `limits` has shown the soft limit that came out of it. To store that
+            // would end the share, which is put back instead.
             soft: before.soft.filter(|_| !has_share),
             ..before.filled(touched.and(differs)).only(differs)
         };
+        // Whoever sets what the spec has unset leaves its mark as it is, clear. For limits the
+        // value tells.
         let is_as_stored = |kind, limit: Option<Limit>| {
             !differs.has(Settings::limit(kind))
                 || limit.is_none_or(|limit| limits::set_to(first, kind) == limit)
         };
         let due = || {
+            // Since `store` the marks of what it touched are those that the spec names. A mark that
+            // differs was cleared by somebody who has set the setting since.
             let others = applied.get().differing(self.named).among(touched);
             let changed = self
                 .limits
@@ -399,6 +420,8 @@ impl<'a> SpecPlan<'a> {
         path: &SpecPath<'_>,
     ) -> Result<(), SpecError> {
         let is_dropped = |group: &Group| applied(group).get().has(MAX);
+        // The max that the group will have once all is stored: percentages below it are checked
+        // against that, before anything has changed.
         let max = match (spec.limits.max, &group) {
             (Some(max), _) => max,
             (None, Some(group)) if !is_dropped(group) => {
@@ -415,6 +438,8 @@ impl<'a> SpecPlan<'a> {
                 .or_else(|| group.as_ref().map(Group::max)),
         };
         for (kind, limit) in spec.limits.kinds() {
+            // Reclaim in the background begins at a part of the group's own max, if it has one; all
+            // other percentages are parts of a max above.
             let own = max.filter(|_| kind == LimitKind::ReclaimAbove);
             if let Some(Limit::Percent(percent)) = limit
                 && own.or(limited).is_none()
@@ -467,9 +492,12 @@ impl<'a> SpecPlan<'a> {
             })?;
         }
         for place in places.clone() {
+            // What is left grants less than before, or is a percentage that would have been
+            // refused, or too small, before the maxima above it were stored.
             self.store(place, |target, _| Settings::ALL.without(target.passed))?;
         }
         for place in places.clone() {
+            // The maxima that percentages of new groups are parts of are there by now.
             self.create(place)?;
         }
         for place in places.rev() {
@@ -488,6 +516,8 @@ impl<'a> SpecPlan<'a> {
                 }
             }
         }
+        // A group that went offline meanwhile has not got its limits: the call would report what
+        // does not hold.
         let mut groups = self
             .groups
             .iter()
@@ -514,6 +544,8 @@ impl<'a> SpecPlan<'a> {
         target.passed = target.passed.and(which);
         let (named, dropped) = (target.named.among(which), target.dropped.among(which));
         let (differs, marked) = (target.differs.among(which), applied.get());
+        // No value changes, and no mark either: a spec that is applied again takes no lock of the
+        // tree, and leaves nothing in the journal.
         if differs.is_empty() && named.without(marked).is_empty() && !marked.has(dropped) {
             return Ok(());
         }
@@ -548,6 +580,7 @@ impl<'a> SpecPlan<'a> {
             return Ok(());
         };
         let spec = planned.spec;
+        // Called before another thread sees the group, so nobody's setting can come in between.
         let mark = |group: &Counter| {
             let object = group_object::of(group);
             object.applied.add(spec.settings().and(Settings::CREATED));
@@ -565,6 +598,8 @@ impl<'a> SpecPlan<'a> {
                 let target = GroupTarget::new(&group, spec)?;
                 let planned = &mut self.groups[place];
                 (planned.target, planned.group) = (Some(target), Some(group));
+                // In one step: the maxima above are final by now. If it has groups that the spec
+                // names, creating those finds them in the same way.
                 self.store(place, |_, _| Settings::ALL)
             }
             Err(error) => Err(SpecError::Create(error)),
@@ -627,10 +662,12 @@ impl<'a> SpecPlan<'a> {
         for planned in self
             .groups
             .iter()
+            // A group that this call has created holds nothing of an earlier spec.
             .filter(|planned| planned.target.is_some())
         {
             for child in planned.group.iter().flat_map(Group::children) {
                 let is_named = planned.spec.groups.contains_key(&*child.name());
+                // With all that is below it: groups that the program has created there go, too.
                 if !is_named && applied(&child).get().has(Settings::CREATED) {
                     child.offline_tree();
                     changes.removed.push(child);
@@ -668,6 +705,7 @@ fn shrink(group: &Group, target: &GroupTarget) -> u64 {
         }
     }
     if high < high_before {
+        // As below a max that is lowered, no importance keeps a `low` from being broken.
         throttle::shrink_to_high(group.first(), u8::MAX);
     }
     excess

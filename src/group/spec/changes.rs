@@ -66,6 +66,7 @@ pub struct GroupChange {
 impl SpecChanges {
     /// Returns true if all groups were already as the spec says.
     pub fn is_empty(&self) -> bool {
+        // A group that is above its max has had it lowered, so it is among the changed ones.
         self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 }

@@ -101,6 +101,8 @@ impl PerCpuAllocator {
                 .cloned()
                 .collect();
             let mut list = OF_RUNTIMES.lock();
+            // Else another thread has made the list longer, perhaps by an allocator of this very
+            // runtime.
             if Arc::ptr_eq(&list, &made) {
                 let old = std::mem::replace(&mut *list, longer);
                 drop(list);

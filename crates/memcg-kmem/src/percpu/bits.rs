@@ -31,6 +31,7 @@ impl GranuleBits {
     /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of
     /// two. `None`: there is none.
     pub(super) fn take(&mut self, many: usize, align: usize) -> Option<usize> {
+        // A full chunk refuses without a look at its bits.
         if many > self.longest {
             return None;
         }
@@ -50,6 +51,7 @@ impl GranuleBits {
             }
         };
         let Some(at) = found else {
+            // A search that steps by a larger alignment passes over free runs.
             if align == 1 {
                 self.longest = many - 1;
             }
@@ -67,6 +69,7 @@ impl GranuleBits {
         self.turn(at, many);
         self.taken -= many;
         self.first = self.first.min(at);
+        // The run may have joined its neighbours. How long it is by now is left to the next search.
         self.longest = self.len;
     }
 

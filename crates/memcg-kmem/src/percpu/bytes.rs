@@ -85,6 +85,8 @@ impl PerCpuBytes {
         let (granules, align) = pool.plan.granules(layout)?;
         let precharge = group.precharge(Bytes(pool.plan.full_size(granules)))?;
         let owner = OwnerWord::of(group);
+        // Where pages may move to another node the chunk keeps the account, so that whoever moves
+        // them finds it.
         let Some(node) = pool.one_node else {
             let (taken, number) = pool.take_charged(granules, align, (owner, precharge))?;
             let account = HeldAccount::InChunk(number);

@@ -101,6 +101,7 @@ impl Chunk {
         (at, granules): (usize, usize),
         precharge: Precharge,
     ) -> Result<u32, Precharge> {
+        // The caller holds the lock, under which nothing is allocated.
         if !self.records.has_room() {
             return Err(precharge);
         }

@@ -108,6 +108,8 @@ impl ChunkPool {
         let mut looked_up = None;
         loop {
             let moves = self.chunks.lock().moves;
+            // Until it is in the list no report of moved pages reaches the chunk: where one has
+            // come since the look-up, it looks again.
             if self.one_node.is_none() && looked_up != Some(moves) {
                 let asked = chunk.ask();
                 let found = FoundCopies::look_up(
@@ -140,6 +142,7 @@ impl ChunkPool {
         };
         let mut longer = Vec::with_capacity((room * 2).max(8));
         let mut chunks = self.chunks.lock();
+        // Another thread may have made it longer meanwhile.
         if longer.capacity() > chunks.chunks.capacity() {
             longer.append(&mut chunks.chunks);
             std::mem::swap(&mut longer, &mut chunks.chunks);
@@ -265,6 +268,7 @@ impl ChunkPool {
         if self.one_node.is_some() {
             return;
         }
+        // First of all, for a chunk that is looked up now and is in no list yet.
         self.chunks.lock().moves += 1;
         for number in 0.. {
             let asked = {
@@ -292,6 +296,7 @@ impl ChunkPool {
     fn with<R>(&self, number: usize, serial: u64, work: impl FnOnce(&mut Chunk) -> R) -> Option<R> {
         let mut chunks = self.chunks.lock();
         let chunk = chunks.get(number)?;
+        // Another chunk may have the number by now.
         (chunk.serial == serial).then(|| work(chunk))
     }
 

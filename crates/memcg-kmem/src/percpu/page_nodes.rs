@@ -233,6 +233,8 @@ impl PageNodes {
         }
         let mut seen = SmallVec::new();
         let mut pages = self.data.iter_mut().chain(&mut self.words);
+        // Where the places are too many the rest stays unsorted: `few` of the pages is read only if
+        // `few` here is there.
         let are_few = pages.all(|copies| copies.sort(&mut seen));
         let node = |place: u16| plan.topology.nodes().nth(place.into());
         let nodes: SmallVec<[_; PLACES]> = seen.iter().map(|of| of.and_then(node)).collect();

@@ -22,7 +22,8 @@ use crate::mapping::Mapping;
 use crate::nodes::BATCH;
 use crate::sync::{Arc, Mutex};
 
-/// Empty pages that the slab keeps for each node.
+/// Empty pages that the slab keeps for each node: an object that comes and goes at the edge of a
+/// page does not map and unmap one each time.
 const EMPTY_MAX: u32 = 1;
 
 pub(super) struct SlabCore<T> {
@@ -321,6 +322,7 @@ impl<T> SlabLists<T> {
     pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> u32 {
         // SAFETY: the thread holds the lock; the page is the caller's and in no list.
         unsafe {
+            // A new page has all its slots, and 0 is the first of them.
             let slot = page.pop(layout, word).unwrap_or(0);
             link(&mut self.all, page, |state| &mut state.all);
             self.pages += 1;
@@ -364,6 +366,8 @@ impl<T> SlabLists<T> {
             let pins = state.pins;
             let asked = state.asked;
             let node = &mut self.nodes[asked];
+            // A thread that looks at a pinned page without the lock ends its pin later, and asks
+            // again.
             // Mutation: a-slab-keeps-its-empty-pages
             if used > 0 || pins > 0 || (node.empty <= EMPTY_MAX && !self.closed) {
                 return None;
@@ -383,6 +387,7 @@ impl<T> SlabLists<T> {
             let mut at = self.nodes[node].open.filter(|_| self.nodes[node].empty > 0);
             while let Some(page) = at {
                 at = self.after(page, |state| &mut state.open);
+                // One at a time: the caller unmaps it without the lock.
                 let spare = self.spare(page);
                 if spare.is_some() {
                     return spare;

@@ -35,6 +35,7 @@ impl<T> SlabCore<T> {
             Some(_) => look_up(&self.root, std::iter::once(mapping.range().start))[0],
         };
         let page = PageRef::make(Arc::clone(self), mapping, lies, asked);
+        // Another thread may have made a page at the same time. Both are kept: each has an object.
         let number = self.lists.lock().add(self.layout, page, word);
         Ok((SlabSlot { page, number }, lies))
     }

@@ -336,6 +336,8 @@ impl Arena {
 
     /// The fullest page with at least `need` and at most `most` bytes of room, except `not`.
     pub(super) fn find(&mut self, asked: usize, need: usize, most: usize, not: u32) -> Option<u32> {
+        // Classes of which every page has enough room. Some pages of the class below have it as
+        // well, and are passed over.
         let first = (need * CLASSES).div_ceil(self.page_bytes).min(CLASSES - 1);
         let mut classes = self.nodes[asked].some & (u64::MAX << first);
         while classes > 0 {
@@ -387,6 +389,8 @@ impl Arena {
 
     /// Reserves room for an object, in a page made for a node. The caller fills it.
     pub(super) fn reserve(&mut self, asked: usize, len: usize) -> Result<Reserved, Wanted> {
+        // Before anything is taken: nothing is allocated under the lock, and no reservation stops
+        // halfway.
         if let Some(wanted) = self.wanted() {
             return Err(wanted);
         }
@@ -464,6 +468,7 @@ impl Arena {
         if page.objects > 0 || page.pins > 0 || !page.is_there() {
             return None;
         }
+        // What is left in it are holes.
         page.top = 0;
         let asked = page.asked;
         if self.nodes[asked].empty <= keep {

@@ -57,6 +57,7 @@ impl Arena {
             return false;
         };
         let elsewhere = (self.mapped * page_bytes - self.taken).saturating_sub(room);
+        // All that is free in other pages would not hold it: no page would become empty.
         if elsewhere < page_bytes - room {
             return false;
         }
@@ -74,6 +75,7 @@ impl Arena {
                 break;
             };
             let nodes = [from, into].map(|page| self.pages[page as usize].node);
+            // Nothing is allocated under the lock. The next round goes on with this page.
             if nodes[0] != nodes[1] && motions.len() == motions.capacity() {
                 return true;
             }
@@ -147,6 +149,7 @@ impl KmemStore {
     }
 
     fn free_empty(&self, done: &mut Compaction) {
+        // In braces, so that the page is unmapped without the lock.
         while let Some(spare) = { self.arena.lock().any_empty() } {
             done.freed += spare.len();
         }

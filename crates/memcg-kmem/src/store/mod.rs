@@ -378,6 +378,8 @@ impl KmemStore {
                     return;
                 }
                 let lies = arena.pages[page as usize].node;
+                // The page may have moved while the account was made or moved. Then it follows,
+                // without the lock, and is published where it finds the page at rest.
                 if lies == made_for || owner.is_none() {
                     arena.put_owner(entry, owner);
                     arena.entries[entry as usize].state = EntryState::Live;

@@ -44,6 +44,7 @@ impl<T> KmemVec<T> {
             self.look_at(self.looked..behind);
         }
         self.set_due();
+        // Where no whole page was behind, each push would come here again.
         self.due = self.due.max(self.len + 1);
     }
 
@@ -83,6 +84,7 @@ impl<T> KmemVec<T> {
         if self.is_on_one_node() {
             return;
         }
+        // It is not kept which pages had no node, so all are looked up.
         if self.missed {
             self.relocate();
         } else if self.looked < self.touched_bytes() {

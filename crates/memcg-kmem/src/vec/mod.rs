@@ -281,6 +281,7 @@ impl<T> KmemVec<T> {
             .unwrap_or(needed)
             .max(needed);
         if amortised > needed && self.has_room_for(amortised - self.mapping.len()) {
+            // The group had room for so much just now, but a tier may have none, or the system.
             return self.resize(amortised).or_else(|_| self.resize(needed));
         }
         self.resize(needed)

@@ -87,6 +87,7 @@ impl Client {
         let mut bytes = [0; LINE_MAX];
         let room = LINE_MAX - self.input.len().min(LINE_MAX);
         match self.stream.read(&mut bytes[..room]) {
+            // Without room the system reads nothing, which is no end.
             Ok(0) if room > 0 => self.ended = true,
             Ok(read) => {
                 if self.input.is_empty() {

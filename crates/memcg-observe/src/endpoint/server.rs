@@ -83,6 +83,8 @@ impl Server {
     pub(super) fn run(mut self) {
         while !*self.stop.lock().unwrap_or_else(PoisonError::into_inner) {
             let ready = self.poll();
+            // Before the results are taken: one that comes in between leaves its wake for the next
+            // round.
             self.drain_wakes();
             self.give_results();
             let mut at = 0;
@@ -197,6 +199,7 @@ impl Server {
                 .as_ref()
                 .is_some_and(|asked| self.is_at_hand(asked.kind(), asked.since))
         };
+        // It may be megabytes, which stay only as long as somebody waits for this reading.
         if !self.clients.iter().any(waits) {
             self.metrics = None;
         }

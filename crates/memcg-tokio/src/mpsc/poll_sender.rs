@@ -77,6 +77,8 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
             Ok(()) => Ok(()),
             Err(SendError::Closed(message)) => Err(SendError::Closed(Some(message))),
             Err(SendError::Refused(message, _)) => {
+                // With a sender of its own, so that `close` may drop this one while the message
+                // waits.
                 self.sending.set(send(sender.clone(), message));
                 self.is_sending = true;
                 Ok(())

@@ -155,6 +155,7 @@ impl<T> QueueSender<T> {
         if lacks_turn {
             let is_sent =
                 either!(Senders, &self.places, messages => messages.send(Placed::Turn).is_ok());
+            // The message stays in the list, where the receiver looks at the end.
             if !is_sent {
                 self.droppable.turn_came_too_late();
             }
@@ -303,6 +304,8 @@ impl<T> QueueReceiver<T> {
             match received {
                 Some(Some(message)) => return Poll::Ready(Some(message)),
                 Some(None) => {}
+                // The queue is at its end. A message whose turn came when it was closed already is
+                // in the list alone.
                 None => return Poll::Ready(droppable.take_oldest()),
             }
         }

@@ -221,10 +221,12 @@ impl<T> Sender<T> {
         }
         let mut wait = self.waiters.wait(&self.stock, bytes);
         let ended = poll_fn(|context| match Pin::new(&mut wait).poll(context) {
+            // Asked first: what has come by the end of the time counts.
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
             Poll::Pending => over.as_mut().poll(context).map(|()| None),
         })
         .await;
+        // It leaves the line first: those behind it are not to wait for what follows.
         drop(wait);
         let charged = match ended.transpose()? {
             Some(Room::Charged(charge)) => return Ok(charge),

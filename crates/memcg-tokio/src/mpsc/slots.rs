@@ -80,6 +80,7 @@ impl Slots {
     /// Moves all slots into `larger` if that is larger. Returns the vector that is not needed, for
     /// the caller to drop.
     pub(super) fn grow(&mut self, mut larger: Vec<Slot>) -> Vec<Slot> {
+        // Memory is allocated without the lock, so another sender may have been first.
         if larger.capacity() > self.slots.capacity() {
             larger.append(&mut self.slots);
             mem::swap(&mut self.slots, &mut larger);
@@ -116,6 +117,7 @@ impl Slots {
             last => self.slots[last as usize].behind = at,
         }
         self.last = at;
+        // An empty list needs no look at each sender to lower the bound.
         self.at_most = if self.waiting == 0 {
             bytes
         } else {

@@ -113,6 +113,8 @@ impl State {
         else {
             return Err(charge);
         };
+        // Not if the place still asks for the bytes of a sender that has gone, nor if the line
+        // would give these bytes to another charge.
         if *asked != bytes || !waits.is_served_by(&charge) {
             return Err(charge);
         }
@@ -121,10 +123,12 @@ impl State {
         } else {
             match charge.split(Bytes(bytes)) {
                 Ok(part) => (part, Some(charge)),
+                // It has as many, or it would not serve the place.
                 Err(_) => return Err(charge),
             }
         };
         let waker = self.slots.end_first(Fate::Served(part));
+        // The next sender asks for as much, so the place can stay in line for it as it is.
         // Mutation: a-place-asks-for-what-the-served-one-wanted
         let place = if self.slots.first_bytes() == Some(bytes) {
             None
@@ -287,8 +291,11 @@ impl Waiters {
 
     /// Ends the waits of all senders that wait now.
     fn end_all(&self, mut fate: impl FnMut() -> Fate) {
+        // As many as wait now: senders that come meanwhile have to look for themselves, or this
+        // might not end.
         let mut left = self.with(|state| state.slots.waiting());
         while left > 0 {
+            // Without the lock: a refusal that is cloned allocates.
             let fate = fate();
             let ended = self.with(|state| match state.slots.first() {
                 Some(_) => Ok(state.slots.end_first(fate)),
@@ -379,6 +386,8 @@ impl Waiters {
             }
             self.refuse_too_large(stock);
             let kept = out.place.take().and_then(|(mut charge, asked)| {
+                // With another number it keeps its place, unless the line has decided about the old
+                // one meanwhile.
                 let is_for_it = asked == bytes || charge.wait_for(Bytes(bytes));
                 is_for_it.then_some(charge)
             });
@@ -390,6 +399,8 @@ impl Waiters {
                     out.place = None;
                     self.deliver(bytes, ended.map(Fate::Served));
                 }
+                // It is charged, and a delay above a high is left, which the sender takes itself:
+                // the place is free for the next one.
                 Poll::Pending if !charge.waits_in_line() => {
                     let delayed = out.place.take().map(|(charge, _)| Box::new(charge));
                     delayed
