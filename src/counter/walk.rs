@@ -248,6 +248,14 @@ impl<'a> Walk<'a, '_> {
             .map_err(|refusal| self.roll_back_slow(refusal))
     }
 
+    /// Takes the units off again at the levels below the one that has refused, and returns the
+    /// refusal.
+    ///
+    /// The level that has refused shows nothing of the charge, nor do those above, to which the
+    /// walk has not come. Those below have shown the units until now, so another thread may have
+    /// found less room there, and may have been refused or gone into line for that. A thread in
+    /// line is served by the look that `take_off` ends with; that others are refused is kept rare
+    /// by `ahead`. Peaks and marks have seen nothing: a walk looks at levels once it is through.
     #[cold]
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
