@@ -133,7 +133,7 @@ impl Counter {
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         // What is asked of the counter after its last units are back, it is asked by a new handle.
-        let stale = WeakCounter::new(self);
+        let weak = WeakCounter::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             // Without a slot of its own: an allocator that frees inside a slow path of the thread, or
@@ -144,8 +144,8 @@ impl Counter {
         // group may be gone.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
-            && stale.object.header.capacity.load(Ordering::Relaxed) > 0
-            && let Some(counter) = stale.try_pin()
+            && weak.object.header.capacity.load(Ordering::Relaxed) > 0
+            && let Some(counter) = weak.try_pin()
         {
             at_limit::close_poisoned(&counter, outermost);
         }
