@@ -13,10 +13,10 @@
 //!   0, or a lower max, waits for the transits that it finds under way, and for none that begins
 //!   later: that one reads the new word.
 //! * It is out again soon. It waits for nobody who may wait for it: it does not take the tree's
-//!   lock (`Tree::lock` asserts that), under which others wait here, and it runs no reclaimer,
-//!   listener or waker. What it may take are locks that rank after the tree's (`sync/lock.rs`), as
-//!   a look at a level does: their holders wait for no transit. What it calls of the program is the
-//!   allocator at most, whose own charges inside it take no lock.
+//!   lock (`Tree::lock` asserts that), under which others wait here, and it runs no foreign code
+//!   (`foreign::contain` asserts that). What it may take are locks that rank after the tree's
+//!   (`sync/lock.rs`), as a look at a level does: their holders wait for no transit. What it calls
+//!   of the program is the allocator at most, whose own charges inside it take no lock.
 //!
 //! Those who wait do so in `Tree::wait_transits`, each for a millisecond at most: a thread that
 //! closes a stock, one that lowers a max, and one that has to know that what others uncharge has
