@@ -275,7 +275,8 @@ impl Counter {
     }
 
     /// Goes on with a charge that has missed, as far as it moves this thread's credit: a hit in a
-    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards.
+    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards, and
+    /// whose group may cover: for any other [`cover::walk`] is [`walk::walk`].
     pub(super) fn consume_or_walk<'a>(
         &'a self,
         path: &Entered,
