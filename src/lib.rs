@@ -3,7 +3,7 @@
 //! A program makes a tree of groups (service > tenant > query), each with its own limits, and
 //! charges them before it uses memory. The calling thread's stock of credit pays a charge, which
 //! then touches no shared memory. Any other thread can take that credit back. So limits are never
-//! exceeded, and never refuse while credit is stranded.
+//! exceeded, and never refuse while credit is stranded, [but for a few cases](docs::limitations).
 //!
 //! ```
 //! use memcg::{Limit, Limits, Runtime};

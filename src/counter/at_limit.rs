@@ -290,9 +290,11 @@ fn is_near(level: &Counter, max: u64) -> bool {
 /// Draws the conclusions from another max, which `is_lower` or not.
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
-    // A walk may have passed this level under the old max without a second read. It shows more than
-    // the new one until it is undone. Walks are in transit (E5). Pairs with
-    // `Counter::begin_transit`.
+    // A walk may have exchanged usage under the old max just before that moved, and not have read
+    // max again yet (`Counter::max_after`): it takes its units off, and until then usage shows more
+    // than the new max. So does a walk that has passed this level, where a level above refuses it.
+    // Walks are in transit (E5), so from the return of this call on usage shows none of either.
+    // Pairs with `Counter::begin_transit`.
     // Mutation: e5-a-lowered-max-waits-for-no-walk
     if is_lower {
         let _ = tree.wait_transits();

@@ -1,5 +1,6 @@
-//! The path of a charge: the stock, then transit, a refill or an exact walk. `uncharge` has the way
-//! back.
+//! The story of a charge, from top to bottom: the stock of this thread; and after a miss the walk
+//! of a closed stock, or the refill or exact walk of an open one, each in transit; then what the
+//! charge has found out about the stock, or why it was refused. `uncharge` has the way back.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
@@ -17,7 +18,7 @@ use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
-use crate::thread::slot::{Consume, Put};
+use crate::thread::slot::Consume;
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::InTransit;
 
@@ -81,16 +82,6 @@ impl Header {
                 .load(Ordering::Relaxed)
                 .cast_signed()
                 .wrapping_sub(1)
-    }
-
-    #[inline(always)]
-    pub(crate) fn put(&self, n: u64) -> Put {
-        with_local(
-            |local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-                Some(slot) => slot.put(n, &self.capacity, false),
-                None => Put::Full,
-            },
-        )
     }
 }
 
@@ -171,7 +162,8 @@ impl Counter {
     }
 
     /// Charges `n` after a miss. There are two stories: that of a closed stock, as mostly near a
-    /// limit, and that of an open one.
+    /// limit, in [`charge_closed`](Self::charge_closed), and that of an open one, in
+    /// [`charge_open`](Self::charge_open). Both end in [`end_charge`](Self::end_charge).
     #[inline(always)]
     fn charge_slow(
         &self,
@@ -180,6 +172,8 @@ impl Counter {
         mode: ChargeMode,
         reach: DrainReach,
     ) -> Result<u64, LevelRefusal<'_>> {
+        // No level has to hold anything. What keeps a group for a guard of no bytes is a handle,
+        // which the caller takes.
         if n == 0 {
             return Ok(0);
         }
@@ -187,6 +181,8 @@ impl Counter {
             // Reserved bytes pay for allocated ones there: the group has no stock for charges.
             return reserve::charge(self, n, reach);
         }
+        // A path that is entered only if a step needs one: to walk a closed stock takes no lock and
+        // waits for nobody.
         let path = LazySlowPath::outside();
         // Otherwise the slot was lowered for a hit, and has to be raised again first.
         let thread = if missed == Consume::Miss {
@@ -201,6 +197,8 @@ impl Counter {
             None => self.charge_open(n, missed, mode, reach),
         }
     }
+
+    // === A closed stock ===
 
     /// The charge of a closed stock by a thread without credit, which is in transit: a walk for
     /// exactly `n` is all that there is to do, and mostly needs no slow path.
@@ -249,19 +247,7 @@ impl Counter {
         self.end_closed_charge(path, n, walked, reach)
     }
 
-    /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
-    /// without it, and saves fewer registers so.
-    #[cold]
-    #[inline(never)]
-    fn end_closed_charge<'a>(
-        &'a self,
-        path: &LazySlowPath,
-        n: u64,
-        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
-        reach: DrainReach,
-    ) -> Result<u64, LevelRefusal<'a>> {
-        self.end_charge(path.entered(), n, walked, reach)
-    }
+    // === An open stock ===
 
     /// The charge of an open stock, and that of a thread that has credit to spend or to put back,
     /// or that is in a slow path already.
@@ -288,63 +274,9 @@ impl Counter {
         self.end_charge(&path, n, walked, reach)
     }
 
-    /// Ends both stories, out of transit: makes room for a charge that was refused, or adapts the
-    /// stock to one that was not.
-    #[inline(always)]
-    fn end_charge<'a>(
-        &'a self,
-        path: &Entered,
-        n: u64,
-        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
-        reach: DrainReach,
-    ) -> Result<u64, LevelRefusal<'a>> {
-        let units = match walked {
-            Ok(walked) => {
-                // A nested slow path may not take the tree's lock, and leaves the stock as it is.
-                if let Some(outermost) = path.outermost() {
-                    self.adapt_stock(path, walked, reach, outermost);
-                }
-                walked.units
-            }
-            Err(refusal) => {
-                at_limit::retry(self, path, n, None, refusal, reach)?;
-                n
-            }
-        };
-        bookkeeping::charged(self, path.own_block(), n);
-        Ok(units)
-    }
-
-    /// After a walk, out of transit: closes the stocks below a level above max, and opens, closes
-    /// or widens the own one.
-    fn adapt_stock(
-        &self,
-        path: &Entered,
-        walked: WalkedCharge<'_>,
-        reach: DrainReach,
-        outermost: &Outermost,
-    ) {
-        live_peak::count_due(self, path);
-        if walked.above_max.is_some() {
-            // No hit below that level may succeed now.
-            at_limit::close_crossed(self, outermost);
-        }
-        let stock = walked.stock;
-        if let StockFinding::Served { .. } = stock
-            && let Some(policies) = self.tree().policies()
-        {
-            policies.stock_moved(self, outermost, StockMove::Refill);
-        }
-        // The first walk of a counter opens no stock: many are charged once. To close one takes a
-        // barrier and a wait for threads in transit, which a charge that may not wait leaves to
-        // others.
-        if !walked.is_first && (stock.is_closed() || reach.may_wait()) {
-            at_limit::adapt(self, stock, outermost);
-        }
-    }
-
     /// Goes on with a charge that has missed, as far as it moves this thread's credit: a hit in a
-    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards.
+    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards, and
+    /// whose group may cover: for any other [`cover::walk`] is [`walk::walk`].
     pub(super) fn consume_or_walk<'a>(
         &'a self,
         path: &Entered,
@@ -402,6 +334,8 @@ impl Counter {
             capacity / 2
         };
         let is_open = capacity > 0;
+        // A batch, where the charge is no more than that and this thread has a slot. More than a
+        // batch would leave little of the capacity for what comes back.
         if let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) {
             let units = if self.tree().config.adaptive {
                 // The stock is wide for the sake of such charges, and a visit does not narrow it.
@@ -429,6 +363,7 @@ impl Counter {
             let walked = cover::walk(self, n, mode, CoverSide::Allocated)?;
             return Ok(charged(n, walked, StockFinding::LacksRoom, is_first));
         }
+        // Exactly `n`: the stock is closed, or open and the charge goes by it.
         let walked = cover::walk(self, n, mode, CoverSide::Allocated)?;
         let (margin, units) = (walked.margin, n);
         let stock = if is_open {
@@ -437,5 +372,76 @@ impl Counter {
             StockFinding::Closed { margin, units }
         };
         Ok(charged(n, walked, stock, is_first))
+    }
+
+    // === The end of both ===
+
+    /// Ends both stories, out of transit: makes room for a charge that was refused, or adapts the
+    /// stock to one that was not.
+    #[inline(always)]
+    fn end_charge<'a>(
+        &'a self,
+        path: &Entered,
+        n: u64,
+        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
+        reach: DrainReach,
+    ) -> Result<u64, LevelRefusal<'a>> {
+        let units = match walked {
+            Ok(walked) => {
+                // A nested slow path may not take the tree's lock, and leaves the stock as it is.
+                if let Some(outermost) = path.outermost() {
+                    self.adapt_stock(path, walked, reach, outermost);
+                }
+                walked.units
+            }
+            Err(refusal) => {
+                at_limit::retry(self, path, n, None, refusal, reach)?;
+                n
+            }
+        };
+        bookkeeping::charged(self, path.own_block(), n);
+        Ok(units)
+    }
+
+    /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
+    /// without it, and saves fewer registers so.
+    #[cold]
+    #[inline(never)]
+    fn end_closed_charge<'a>(
+        &'a self,
+        path: &LazySlowPath,
+        n: u64,
+        walked: Result<WalkedCharge<'a>, LevelRefusal<'a>>,
+        reach: DrainReach,
+    ) -> Result<u64, LevelRefusal<'a>> {
+        self.end_charge(path.entered(), n, walked, reach)
+    }
+
+    /// After a walk, out of transit: closes the stocks below a level above max, and opens, closes
+    /// or widens the own one.
+    fn adapt_stock(
+        &self,
+        path: &Entered,
+        walked: WalkedCharge<'_>,
+        reach: DrainReach,
+        outermost: &Outermost,
+    ) {
+        live_peak::count_due(self, path);
+        if walked.above_max.is_some() {
+            // No hit below that level may succeed now.
+            at_limit::close_crossed(self, outermost);
+        }
+        let stock = walked.stock;
+        if let StockFinding::Served { .. } = stock
+            && let Some(policies) = self.tree().policies()
+        {
+            policies.stock_moved(self, outermost, StockMove::Refill);
+        }
+        // The first walk of a counter opens no stock: many are charged once. To close one takes a
+        // barrier and a wait for threads in transit, which a charge that may not wait leaves to
+        // others.
+        if !walked.is_first && (stock.is_closed() || reach.may_wait()) {
+            at_limit::adapt(self, stock, outermost);
+        }
     }
 }

@@ -1,6 +1,11 @@
 //! A thread whose step may have been the last claims the object, and queues its release for the end
 //! of its slow path.
 //!
+//! There `slow_path::release_all_claimed` has `lifecycle/create.rs` release it: all that belongs to
+//! the incarnation goes, and the object goes back to the pool. From then on the next group that is
+//! created may get it. An allocator's path, and a thread that unwinds, leave the release to the
+//! next outermost slow path of any thread.
+//!
 //! The steps are those of `incarnation`. Edge: E15 (last uncharge/last handle).
 
 use std::ptr;

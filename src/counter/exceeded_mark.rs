@@ -5,11 +5,12 @@
 //! any charge. A task asks at its next checkpoint. While nothing is wrong, the task loads the
 //! tree's word and is done.
 //!
-//! Each thread that changes usage, max or high, or takes the group offline, compares. Where the
-//! mark is wrong it corrects the mark, and then compares again, until both agree. Where usage is a
-//! little below the limits, either mark is right. A thread counts a mark before it sets it. A
-//! thread that clears a mark looks at usage again before it uncounts the mark: until then another
-//! thread may have found the mark set.
+//! Each thread that changes usage, max or high, or takes the group offline, compares afterwards:
+//! the first three by a look (`look.rs`), which ends with [`moved`], and the last by a call of
+//! that. Where the mark is wrong the thread corrects it, and then compares again, until both agree.
+//! Where usage is a little below the limits, either mark is right. A thread counts a mark before it
+//! sets it. A thread that clears a mark looks at usage again before it uncounts the mark: until
+//! then another thread may have found the mark set.
 //!
 //! Edges: E43 (usage/mark), E44 (count/mark).
 

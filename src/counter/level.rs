@@ -1,5 +1,9 @@
 //! One level: where its usage rises, and where it falls. The walks over all levels are in `walk`.
 //!
+//! Usage rises in `exchange` and in `add`, and falls in `subtract_usage`. What stands beside the
+//! last (`put_back`, `subtract_clamped`) is for callers that uncharge more than they have charged.
+//! No other file writes usage of a counter in use.
+//!
 //! A charge tries once, as most need no more. What that try has left to do, `walk` has done by
 //! `keep_or_take_off` and `take`.
 //!
@@ -74,11 +78,13 @@ const ADDED_MAX: u64 = 1 << 40;
 // === The two ways in which usage rises ===
 //
 // It falls below, in `subtract_usage`: where units go back, and where a walk takes off what it has
-// added.
+// added. There `put_back` raises it once more, by what was never there to subtract.
 
 impl Counter {
     /// Adds up to `new`, if no other thread has changed usage since this one read `usage`. This is
-    /// how a level with a max admits: a charge that it refuses never shows in its usage.
+    /// how a level with a max admits: a charge that it refuses for lack of room never shows in its
+    /// usage. One that has to give way to a line, or to a max that has fallen meanwhile, shows
+    /// until `keep_or_take_off` has taken it off again.
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
         // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
@@ -472,7 +478,7 @@ impl Counter {
     }
 
     /// Between the look at usage and the subtraction another thread has uncharged more than it had
-    /// charged.
+    /// charged, so this thread has left usage below zero. What was not there goes back on.
     #[cold]
     #[inline(never)]
     fn put_back(&self, n: u64, usage: i64, path: &LazySlowPath) -> u64 {

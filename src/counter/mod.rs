@@ -11,14 +11,13 @@
 //! ```
 //!
 //! `charge` is the story of a charge, and `uncharge` that of an uncharge. Both use `thread_stock`,
-//! the slot and the transit of this thread; `walk`, all levels up and back; and `level`, where
-//! usage of one level rises and falls. `at_limit` drains for a charge that was refused, `drain` and
-//! `idle` move credit, `credit_return` gives it back up the tree. What keeps an object is in
-//! `incarnation`, `claim` and `handle`. A file calls those below it and no other. Charging notifies
-//! the policies through `object::tree::Policies` alone. The protocol, its races and their answers
-//! are in `README.md`.
+//! the slot and the transit of this thread; `walk`, all levels up and back (`look_ahead` spares one
+//! that would be refused); and `level`, where usage of one level rises and falls. `at_limit` drains
+//! for a charge that was refused, `drain` and `idle` move credit, `credit_return` gives it back up
+//! the tree. What keeps an object is in `incarnation`, `claim` and `handle`. A file calls those
+//! below it and no other. Charging notifies the policies through `object::tree::Policies` alone.
+//! The protocol, its races and their answers are in `README.md`.
 
-pub(crate) mod ahead;
 pub(crate) mod alerts;
 pub(crate) mod allocator;
 pub(crate) mod at_limit;
@@ -49,6 +48,7 @@ pub(crate) mod level;
 pub(crate) mod links;
 pub(crate) mod live_peak;
 pub(crate) mod look;
+pub(crate) mod look_ahead;
 pub(crate) mod make;
 pub(crate) mod object;
 pub(crate) mod open_count;

@@ -228,8 +228,8 @@ pub(crate) struct Usage {
     pub(crate) units: AtomicI64,
     /// The children of the group; that of a further counter has none.
     children: ChildCount,
-    /// Looks ahead that have to find room here before the level's mark goes: see `ahead`. Beside
-    /// usage, which the walk after such a look exchanges.
+    /// Looks ahead that have to find room here before the level's mark goes: see `look_ahead`.
+    /// Beside usage, which the walk after such a look exchanges.
     pub(crate) looks_left: StatU32,
     pub(crate) failcnt: StatU64,
     /// Units that were uncharged and never charged. `raw` decides by it whether guards hold
@@ -267,7 +267,8 @@ pub(crate) struct LimitWords {
     pub(crate) open: OpenStocks,
     /// A charge was refused here lately: no stock below opens. Cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
-    /// A walk was refused here lately, so walks look at all of their levels first: see `ahead`.
+    /// A walk was refused here lately, so walks look at all of their levels first: see
+    /// `look_ahead`.
     pub(crate) refuses: AtomicBool,
     /// A walk has left a new peak of usage, and no thread has counted the credit below since: see
     /// `live_peak`.

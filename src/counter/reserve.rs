@@ -95,7 +95,7 @@ pub(crate) fn uncharge(counter: &Counter, n: u64) {
     bookkeeping::audit_uncharged(counter, alone, taken);
     // Read while the reserved bytes keep the counter. After they are gone it may be released, and
     // even be another group.
-    let stale = WeakCounter::new(counter);
+    let weak = WeakCounter::new(counter);
     let fall = counter.in_transit(alone, |_| {
         go_below(counter, taken, CoverSide::Reserved, None)
     });
@@ -103,7 +103,7 @@ pub(crate) fn uncharge(counter: &Counter, n: u64) {
     // now. A charge in line needs less room for that, and no look has told it.
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none
     if fall < taken
-        && let Some(kept) = stale.try_pin()
+        && let Some(kept) = weak.try_pin()
     {
         serve_waiters(&kept);
     }

@@ -3,10 +3,7 @@
 //!
 //! A thread is in transit while units of a counter are charged, in no slot and in nobody's hands,
 //! and while it walks. Whoever closes a stock, or lowers a max, waits for the threads that are.
-//!
-//! Two kinds of walk need no transit: one by force, which no max refuses; and the walks of
-//! `at_limit::drain_and_retry`, under the tree's lock, which a thread that lowers a max holds as
-//! well. A thread without a block has no transit to be in: nobody waits for its walk.
+//! `thread/transit.rs` says what they promise meanwhile, and which walks are in no transit.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 

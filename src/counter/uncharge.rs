@@ -1,5 +1,5 @@
-//! The story of an uncharge: from a put that the stock does not take, to the walk back. The put itself
-//! is in `charge`.
+//! The story of an uncharge, from top to bottom: the put into this thread's stock; where the stock
+//! does not take it, transit, and the walk back.
 //!
 //! Edges: E5 (transit), E14 (a second charger), E15 (the last uncharge).
 
@@ -13,11 +13,26 @@ use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::directory::Header;
+use crate::thread::local::with_local;
 use crate::thread::slot::{Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
 
-// === Into the stock ===
+// === The hit path ===
+
+impl Header {
+    #[inline(always)]
+    pub(crate) fn put(&self, n: u64) -> Put {
+        with_local(
+            |local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+                Some(slot) => slot.put(n, &self.capacity, false),
+                None => Put::Full,
+            },
+        )
+    }
+}
+
+// === The slow path of an uncharge ===
 
 /// Uncharges `n` from the header's counter after a miss. Afterwards the counter may be gone.
 ///
@@ -118,7 +133,7 @@ impl Counter {
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         // What is asked of the counter after its last units are back, it is asked by a new handle.
-        let stale = WeakCounter::new(self);
+        let weak = WeakCounter::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             // Without a slot of its own: an allocator that frees inside a slow path of the thread, or
@@ -129,8 +144,8 @@ impl Counter {
         // group may be gone.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
-            && stale.object.header.capacity.load(Ordering::Relaxed) > 0
-            && let Some(counter) = stale.try_pin()
+            && weak.object.header.capacity.load(Ordering::Relaxed) > 0
+            && let Some(counter) = weak.try_pin()
         {
             at_limit::close_poisoned(&counter, outermost);
         }

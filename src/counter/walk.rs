@@ -16,7 +16,7 @@ use crate::counter::level::{ChargeMode, LevelTry, TakenLevel};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::LazySlowPath;
-use crate::counter::{ahead, look};
+use crate::counter::{look, look_ahead};
 
 /// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack.
 /// The last frame allocates for further levels.
@@ -103,8 +103,8 @@ pub(crate) fn walk_from<'a>(
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     // A hint: without it a walk that is refused further up shows below until it is undone.
     // Mutation: walk-does-not-look-ahead
-    if ahead::is_due(counter)
-        && let Some(refusal) = ahead::refusal_slow(counter, n, mode, top)
+    if look_ahead::is_due(counter)
+        && let Some(refusal) = look_ahead::refusal_slow(counter, n, mode, top)
     {
         return Err(refusal);
     }
@@ -248,6 +248,15 @@ impl<'a> Walk<'a, '_> {
             .map_err(|refusal| self.roll_back_slow(refusal))
     }
 
+    /// Takes the units off again at the levels below the one that has refused, and returns the
+    /// refusal.
+    ///
+    /// The level that has refused shows nothing of the charge, nor do those above, to which the
+    /// walk has not come. Those below have shown the units until now, so another thread may have
+    /// found less room there, and may have been refused or gone into line for that. A thread in
+    /// line is served by the look that `take_off` ends with; that others are refused is kept rare
+    /// by `look_ahead`. Peaks and marks have seen nothing: a walk looks at levels once it is
+    /// through.
     #[cold]
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
@@ -263,7 +272,7 @@ impl<'a> Walk<'a, '_> {
             }
         }
         // The next walks look at that level before they take those below it.
-        ahead::note_refusal(refusal.level);
+        look_ahead::note_refusal(refusal.level);
         refusal.limited()
     }
 

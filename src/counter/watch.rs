@@ -17,6 +17,14 @@
 //!
 //! `REPORTED` is never cleared.
 //!
+//! A mark of usage mostly takes two bits. One says that its figure is set (`HIGH`,
+//! `PRESSURE_KNOWN`), so each walk that takes the level looks at it afterwards; for max, which
+//! every walk compares with, there is none. The other is the mark: what the last comparison has
+//! found (`EXCEEDED`, `PRESSURE_PARTS`). It is one of those [`NOT_OF_WALKS`]: they look for the
+//! first bit already. To an uncharge it is a reason to look, since usage that falls may take the
+//! mark away. `RECLAIMS` is both at once: the thread that finds usage above the figure takes the
+//! bit, and until it is set again no walk looks.
+//!
 //! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an
 //! event), E43 (usage above a limit), E55 (reclaim in the background).
 
@@ -52,8 +60,40 @@ pub(crate) const STALLS_LOOKED_AT: u64 = 1 << 30;
 /// Bits that a walk does not look at.
 pub(crate) const NOT_OF_WALKS: u64 =
     EXCEEDED | DEFERRED | DEFERRED_ABOVE | DEFERRED_UNDERFLOW | PRESSURE_PARTS | STALLS_LOOKED_AT;
-/// From this bit on the policies name the bits.
-pub(crate) const FIRST_OF_POLICIES: u32 = 8;
+/// The policies name these bits, and say what they are for.
+const OF_POLICIES: u64 = 0x7fff << 8;
+
+/// A bit that the policies name, by its number among theirs.
+pub(crate) const fn of_policies(number: u32) -> u64 {
+    let bit = 1 << (8 + number);
+    assert!(bit & OF_POLICIES != 0, "the policies have 15 bits");
+    bit
+}
+
+// No bit has two meanings. Those from 32 on are free.
+const _: () = {
+    let all = [
+        REPORTED,
+        WAITING,
+        OBSERVED,
+        HIGH,
+        EXCEEDED,
+        DEFERRED,
+        DEFERRED_ABOVE,
+        DEFERRED_UNDERFLOW,
+        RECLAIMS,
+        PRESSURE_KNOWN,
+        PRESSURE_PARTS,
+        STALLS_LOOKED_AT,
+        OF_POLICIES,
+    ];
+    let (mut taken, mut next) = (0, 0);
+    while next < all.len() {
+        assert!(taken & all[next] == 0, "a bit has two meanings");
+        taken |= all[next];
+        next += 1;
+    }
+};
 
 #[derive(Default)]
 pub(crate) struct Watched(AtomicU64);

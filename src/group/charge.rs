@@ -378,9 +378,10 @@ impl Group {
     /// this thread. So it may be called on an async worker, and while any lock is held.
     ///
     /// Before it is refused, the charge drains all credit below the level that is full, as
-    /// [`charge`](Self::charge) does, so it is never refused while credit is stranded. The drain
-    /// takes the tree's lock, under which no thread runs foreign code or sleeps, and runs one heavy
-    /// barrier. The charge asks no reclaimer, cancels no group, and takes no place in line.
+    /// [`charge`](Self::charge) does, so it is never refused while credit is stranded, [but for a
+    /// few cases](crate::docs::limitations). The drain takes the tree's lock, under which no thread
+    /// runs foreign code or sleeps, and runs one heavy barrier. The charge asks no reclaimer,
+    /// cancels no group, and takes no place in line.
     ///
     /// A refusal also counts what other charges have in flight, even one that is itself about to be
     /// refused further up. That is rare: while a level keeps refusing, a charge looks at that level

@@ -9,7 +9,7 @@ use super::charge::{Charge, charge_and_sleep_slow, try_charge_slow};
 use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::counter::ahead;
+use crate::counter::look_ahead;
 use crate::counter::object::{Counter, HeaderRef};
 use crate::sync::Ordering;
 use crate::thread::slot::Consume;
@@ -391,7 +391,7 @@ impl Group {
     /// back.
     fn lacks_room(&self, amounts: &[(CounterKey, u64)]) -> Option<usize> {
         let counter = |at: usize| self.header_of(amounts[at].0);
-        let is_due = |at| counter(at).is_some_and(|header| ahead::is_due(header.counter()));
+        let is_due = |at| counter(at).is_some_and(|header| look_ahead::is_due(header.counter()));
         let is_full =
             |at| counter(at).is_some_and(|header| amounts[at].1 > header.counter().headroom());
         let refusals = |at: &usize| -> u64 {

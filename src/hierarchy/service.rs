@@ -7,18 +7,18 @@ use std::ptr;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, Object};
-use crate::counter::watch::FIRST_OF_POLICIES;
+use crate::counter::watch::of_policies;
 use crate::hierarchy::group_object;
 use crate::sync::{Ordering, model_failed};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::exchange_served;
 
 /// A thread waits for an event, or a listener is registered.
-pub(crate) const LISTENS: u64 = 1 << FIRST_OF_POLICIES;
+pub(crate) const LISTENS: u64 = of_policies(0);
 /// Charges of this group wait, here or further up.
-pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
+pub(crate) const WAITS: u64 = of_policies(1);
 /// The level is in the list of a thread that serves it.
-pub(crate) const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
+pub(crate) const LISTED: u64 = of_policies(2);
 
 /// Have this thread serve the level at the end of its slow path, unless another thread has
 /// scheduled that. The caller keeps the counter; from here on a handle of the list does.

@@ -102,8 +102,9 @@ impl<K> PageCounter<K> {
         self.counter().forced()
     }
 
-    /// Returns all units that forced charges have ever put above max. One load. It may be a little
-    /// too high if forced charges raced.
+    /// Returns all units that forced charges have ever put above max. One load. It may be too high:
+    /// a little if forced charges raced, and by a charge that was above max here, taken back for a
+    /// drain below a level further up, and then forced again.
     pub fn forced_total(&self) -> u64 {
         self.counter().forced_total()
     }

@@ -19,6 +19,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::sync::{AtomicU64, Ordering, Patience, pause};
+use crate::thread::local::is_in_transit;
 
 /// The parts of the word: calls under way in the low bits, then the mark, then the number of noted
 /// calls that ever began, which wraps.
@@ -152,6 +153,10 @@ impl<T> Drop for Foreign<T> {
 
 /// Runs foreign code. Whatever that code does, the caller goes on.
 pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
+    debug_assert!(
+        !is_in_transit(),
+        "foreign code may wait for a thread that waits for this transit"
+    );
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         discard(payload);
         Panicked

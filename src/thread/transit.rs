@@ -5,7 +5,24 @@
 //! low half   a sequence number, odd while in transit
 //! ```
 //!
-//! One word, so that a closer reads both together. Edges: E5, E6.
+//! One word, so that a closer reads both together.
+//!
+//! A thread in transit promises three things:
+//! * What it moves is credit of the tree in its word, or of any tree where that is [`ANY`].
+//! * How much it moves rests on what it has read since it entered. So whoever has stored capacity
+//!   0, or a lower max, waits for the transits that it finds under way, and for none that begins
+//!   later: that one reads the new word.
+//! * It is out again soon. It waits for nobody who may wait for it: it does not take the tree's
+//!   lock (`Tree::lock` asserts that), under which others wait here, and it runs no foreign code
+//!   (`foreign::contain` asserts that). What it may take are locks that rank after the tree's
+//!   (`sync/lock.rs`), as a look at a level does: their holders wait for no transit. What it calls
+//!   of the program is the allocator at most, whose own charges inside it take no lock.
+//!
+//! Those who wait do so in `Tree::wait_transits`, each for a millisecond at most: a thread that
+//! closes a stock, one that lowers a max, and one that has to know that what others uncharge has
+//! arrived (`Tree::wait_for_walks`).
+//!
+//! Edges: E5, E6.
 
 use crate::sync::barrier::light_side;
 use crate::sync::{AtomicU64, Ordering, Patience, model_failed};
@@ -16,10 +33,15 @@ pub(crate) const ANY: u32 = 0;
 /// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last.
 /// Written by its thread only.
 ///
-/// Three walks are in no transit. That of a forced charge moves no credit, and is never undone.
-/// That of a drain that tries again is made under the tree's lock, which a closer needs, too. A
-/// thread without a block has no word to set: it holds no credit, but its walk may show at a level
-/// whose max is lowered meanwhile, until it is undone.
+/// Four walks are in no transit of their own:
+/// * by force, after a drain: it moves no credit, no max refuses it, and it is never undone;
+/// * after a drain that tries again (`at_limit::drain_and_retry`): under the tree's lock, which
+///   whoever closes a stock or lowers a max needs, too;
+/// * of a thread without a block, which has no word to set;
+/// * of an allocator that charges inside another slow path of its thread.
+///
+/// The last two fill no slot, so a drain need not wait for them. But they may show at a level whose
+/// max is lowered meanwhile, until they are undone.
 #[derive(Default)]
 pub(crate) struct Transit(AtomicU64);
 

@@ -379,7 +379,7 @@ fn the_protocol_pages_name_each_model_and_explain_each_edge() {
 fn what_a_page_names_in_vain_is_found() {
     let page = |text: &str| Source::new("docs/src/page.md", text);
     let good = "`src/lib.rs`, `lib.rs`, `counter/`, `.ci/loom`, `a.b.c/d` and `tests/tidy.rs`: `pages`, `rules`.\n\
-                `counter/charge.rs` (`Header::put`) and `x.rs` in\n```sh\n`none.rs`\n```\n";
+                `counter/uncharge.rs` (`Header::put`) and `x.rs` in\n```sh\n`none.rs`\n```\n";
     assert_eq!(
         missing_files(&page(good)),
         ["docs/src/page.md:2: no file `x.rs`, beside the page, in the project or in src"]

@@ -45,7 +45,7 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     /// The word that a checkpoint and a charge that has missed load.
     pub(crate) alerts: CachePadded<Alerts>,
-    /// Levels with a mark of a refusal: see `counter::ahead`.
+    /// Levels with a mark of a refusal: see `counter::look_ahead`.
     pub(crate) refusing: StatU32,
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
