@@ -222,6 +222,7 @@ impl Waiting {
         });
         self.count_barged(level, first(level).budget());
         let budget = budget.min(self.patience_behind(place, level));
+        // The exchange returns what was left: walks may have taken some since the look above.
         self.count_barged(level, first(level).show(place, bytes, budget));
         if let Some(line) = self.lines.get_mut(&level.key()) {
             line.first = place;
@@ -333,6 +334,7 @@ impl Waiting {
         let Some(line) = self.lines.get(&level.key()) else {
             return;
         };
+        // A copy: whoever is served, or moves to another line, leaves this one.
         let behind: SmallVec<[PlaceInLine; WINDOW]> =
             line.places.iter().skip(1).take(WINDOW).copied().collect();
         for place in behind {
@@ -345,6 +347,7 @@ impl Waiting {
             if room == 0 || budget == 0 {
                 break;
             }
+            // Nor before an older one whose patience is at its end, however small it is.
             if bytes <= room.min(budget) && self.tries_patience(place, level).is_none() {
                 self.try_serve(ticket, level, service);
             }
