@@ -334,8 +334,8 @@ impl Counter {
             capacity / 2
         };
         let is_open = capacity > 0;
-        // A batch, where the charge is no more than that and this thread has a slot. More than a
-        // batch would leave little of the capacity for what comes back.
+        // A batch pays for the charge, and the rest of it becomes credit, where this thread has a
+        // slot. A charge above the batch would leave no rest: it takes what it needs, below.
         if let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) {
             let units = if self.tree().config.adaptive {
                 // The stock is wide for the sake of such charges, and a visit does not narrow it.
