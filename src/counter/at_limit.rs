@@ -290,11 +290,13 @@ fn is_near(level: &Counter, max: u64) -> bool {
 /// Draws the conclusions from another max, which `is_lower` or not.
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
-    // A walk may have exchanged usage under the old max just before that moved, and not have read
-    // max again yet (`Counter::max_after`): it takes its units off, and until then usage shows more
-    // than the new max. So does a walk that has passed this level, where a level above refuses it.
-    // Walks are in transit (E5), so from the return of this call on usage shows none of either.
-    // Pairs with `Counter::begin_transit`.
+    // A walk may have read the old max before that moved, and exchange usage only now. It finds the
+    // new max when it reads again (`Counter::max_after`) and takes its units off; until then usage
+    // shows more than the new max. Where max was imposed, usage also shows a walk that had passed
+    // this level and is refused by one above. Walks are in transit (E5), so they are over when this
+    // call returns, but for those that `thread/transit.rs` names, and where one patience for each
+    // thread is not enough: to wait longer would hold up the tree. Pairs with
+    // `Counter::begin_transit`.
     // Mutation: e5-a-lowered-max-waits-for-no-walk
     if is_lower {
         let _ = tree.wait_transits();

@@ -1,6 +1,7 @@
 //! The story of a charge, from top to bottom: the stock of this thread; and after a miss the walk
-//! of a closed stock, or the refill or exact walk of an open one, each in transit; then what the
-//! charge has found out about the stock, or why it was refused. `uncharge` has the way back.
+//! of a closed stock, or the refill or exact walk of an open one, each in transit; then, out of
+//! transit, the stock is adapted to what the charge has found, or room is made for one that was
+//! refused. `uncharge` has the way back.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
@@ -113,7 +114,7 @@ impl Counter {
         self.charge_slow(n, missed, ChargeMode::Admit, DrainReach::OwnCredit)
     }
 
-    /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer
+    /// Forces what does not fit, after a drain of stranded credit. Returns the units charged: fewer
     /// than `n` only where a level cannot count them.
     #[cold]
     #[inline(never)]
@@ -152,7 +153,7 @@ impl Counter {
         charged
     }
 
-    /// Rolls back a [`Consume::Undone`] of a charge that is given up.
+    /// Raises the slot again after [`Consume::Undone`], for a charge that is given up.
     #[cold]
     pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
         if missed == Consume::Undone {
@@ -163,7 +164,8 @@ impl Counter {
 
     /// Charges `n` after a miss. There are two stories: that of a closed stock, as mostly near a
     /// limit, in [`charge_closed`](Self::charge_closed), and that of an open one, in
-    /// [`charge_open`](Self::charge_open). Both end in [`end_charge`](Self::end_charge).
+    /// [`charge_open`](Self::charge_open). What is left to do after the walk, out of transit, is the
+    /// same for both: [`end_charge`](Self::end_charge). Mostly a closed stock needs nothing of it.
     #[inline(always)]
     fn charge_slow(
         &self,
@@ -275,8 +277,9 @@ impl Counter {
     }
 
     /// Goes on with a charge that has missed, as far as it moves this thread's credit: a hit in a
-    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards, and
-    /// whose group may cover: for any other [`cover::walk`] is [`walk::walk`].
+    /// slow path, or a walk in transit. Also for an allocator, which takes no lock afterwards. Only
+    /// the group of an allocator's charge may cover here, so for all other callers [`cover::walk`]
+    /// is [`walk::walk`].
     pub(super) fn consume_or_walk<'a>(
         &'a self,
         path: &Entered,

@@ -5,9 +5,11 @@
 //! any charge. A task asks at its next checkpoint. While nothing is wrong, the task loads the
 //! tree's word and is done.
 //!
-//! Each thread that changes usage, max or high, or takes the group offline, compares afterwards:
-//! the first three by a look (`look.rs`), which ends with [`moved`], and the last by a call of
-//! that. Where the mark is wrong the thread corrects it, and then compares again, until both agree.
+//! Whoever may have made the mark wrong compares afterwards. A walk looks where a high is set, or
+//! where it has gone above max; an uncharge looks where the mark is set; so does a thread that moves
+//! max or high (`look.rs`, whose look ends with [`moved`]). A thread that takes the group offline
+//! calls [`moved`] itself. Where the mark is wrong the thread corrects it, and then compares again,
+//! until both agree.
 //! Where usage is a little below the limits, either mark is right. A thread counts a mark before it
 //! sets it. A thread that clears a mark looks at usage again before it uncounts the mark: until
 //! then another thread may have found the mark set.

@@ -1,8 +1,8 @@
 //! One level: where its usage rises, and where it falls. The walks over all levels are in `walk`.
 //!
-//! Usage rises in `exchange` and in `add`, and falls in `subtract_usage`. What stands beside the
-//! last (`put_back`, `subtract_clamped`) is for callers that uncharge more than they have charged.
-//! No other file writes usage of a counter in use.
+//! Usage rises in `exchange` and in `add`, and falls in `subtract_usage`. Where a caller uncharges
+//! more than was charged, that goes on in `subtract_clamped`, or in `put_back`, which adds what was
+//! not there. No other file writes usage of a counter in use.
 //!
 //! A charge tries once, as most need no more. What that try has left to do, `walk` has done by
 //! `keep_or_take_off` and `take`.
@@ -435,7 +435,7 @@ impl Counter {
 // === An uncharge at the level ===
 
 impl Counter {
-    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an
+    /// Subtracts `n` from this level. Returns what was there to subtract: less than `n` is an
     /// underflow, counted and clamped. Afterwards the counter may be gone.
     #[inline(always)]
     pub(crate) fn subtract(&self, n: u64, path: &LazySlowPath) -> u64 {

@@ -215,7 +215,7 @@ fn release_claimed_slow(first: *const ()) {
     }
 }
 
-/// Do what allocators, and threads that have unwound, have left. Work that allocators defer
+/// Does what allocators, and threads that have unwound, have left. Work that allocators defer
 /// meanwhile waits for the next slow path: the turns end.
 #[cold]
 #[inline(never)]

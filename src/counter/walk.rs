@@ -255,8 +255,10 @@ impl<'a> Walk<'a, '_> {
     /// walk has not come. Those below have shown the units until now, so another thread may have
     /// found less room there, and may have been refused or gone into line for that. A thread in
     /// line is served by the look that `take_off` ends with; that others are refused is kept rare
-    /// by `look_ahead`. Peaks and marks have seen nothing: a walk looks at levels once it is
-    /// through.
+    /// by `look_ahead`. This walk has recorded no peak and set no mark, for it looks at levels once
+    /// it is through. A charge of another thread that was admitted meanwhile may have left a peak
+    /// with these units in it, which stays; a mark that came of them is corrected by the look in
+    /// `take_off`.
     #[cold]
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {

@@ -70,7 +70,7 @@ pub(crate) const fn of_policies(number: u32) -> u64 {
     bit
 }
 
-// No bit has two meanings. Those from 32 on are free.
+// No bit of this file has two meanings, and none is a policy's. Those from 32 on are free.
 const _: () = {
     let all = [
         REPORTED,

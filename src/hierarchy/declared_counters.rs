@@ -162,7 +162,7 @@ mod tests {
             scope.spawn(|| {
                 for (round, counters) in all.iter().enumerate() {
                     while at.load(Ordering::Acquire) < round {
-                        std::hint::spin_loop();
+                        thread::yield_now();
                     }
                     for place in 0..8 {
                         let name = format!("c{place}");
@@ -176,7 +176,7 @@ mod tests {
                     let found = loop {
                         match counters.get(number) {
                             Some(found) => break found,
-                            None => std::hint::spin_loop(),
+                            None => thread::yield_now(),
                         }
                     };
                     let is_known = counters.is_of(number, found.builder);

@@ -20,7 +20,12 @@ pub(crate) const WAITS: u64 = of_policies(1);
 /// The level is in the list of a thread that serves it.
 pub(crate) const LISTED: u64 = of_policies(2);
 
-/// Have this thread serve the level at the end of its slow path, unless another thread has
+const _: () = assert!(
+    LISTENS | WAITS | LISTED == LISTENS + WAITS + LISTED,
+    "a bit has two meanings"
+);
+
+/// Has this thread serve the level at the end of its slow path, unless another thread has
 /// scheduled that. The caller keeps the counter; from here on a handle of the list does.
 pub(crate) fn schedule(level: &Counter) {
     // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread

@@ -97,8 +97,8 @@ impl Accounts {
             return;
         }
         let mut left = most;
-        // The guard may hold less than the placement says. It accounts so much of the first nodes,
-        // or figures would tell of memory that no charge holds.
+        // The guard may hold less than the placement says. Then only the first nodes are accounted,
+        // up to what it holds: figures must not show memory that no charge holds.
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;

@@ -122,7 +122,7 @@ impl Placement {
     }
 
     /// Finds the nodes on which the bytes of a range of addresses lie. With one node it does not
-    /// look up any page. Otherwise it calls [`NodeOf::look_up`] once for 64 pages, and blocks as
+    /// look up any page. Otherwise it calls [`NodeOf::look_up`] once for each 64 pages, and blocks as
     /// long as these calls do.
     ///
     /// ```

@@ -92,11 +92,11 @@ macro_rules! per_thread {
             std::thread_local! {
                 static VALUE: $type = const { $init };
             }
-            // `read` is called here and not by `with`, which the compiler leaves out of line where the
-            // closure is large: a hit would pay for a call, and hand its results over in memory.
+            // `read` is called here and not by `with`, which the compiler leaves out of line where
+            // the closure is large: a hit would pay for a call, and hand its results over in memory.
             let value = VALUE.with(std::ptr::from_ref);
-            // SAFETY: the value of this thread, which runs `read`. It is there from the thread's start,
-            // and without a destructor until the thread's end.
+            // SAFETY: the value of this thread, which runs `read`. `with` has found it there, and
+            // without a destructor it stays until the thread's end.
             read(unsafe { &*value })
         }
     };

@@ -50,7 +50,7 @@ struct BlockHolder {
 
 impl BlockHolder {
     fn register(registry: Registrar) -> Self {
-        // The registry was the argument of this call, so it is there.
+        // From here on `is_made` may say so: whoever calls this has made the registry.
         MADE.store(true, Ordering::Relaxed);
         let block = registry.take();
         if !block.is_null() {

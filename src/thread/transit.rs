@@ -18,9 +18,10 @@
 //!   (`sync/lock.rs`), as a look at a level does: their holders wait for no transit. What it calls
 //!   of the program is the allocator at most, whose own charges inside it take no lock.
 //!
-//! Those who wait do so in `Tree::wait_transits`, each for a millisecond at most: a thread that
-//! closes a stock, one that lowers a max, and one that has to know that what others uncharge has
-//! arrived (`Tree::wait_for_walks`).
+//! Those who wait do so in `Tree::wait_transits`, for a millisecond at most for each thread that
+//! they find in transit; a max that is lowered tries again for 64 turns at most
+//! (`at_limit::set_max`). They are: a thread that closes a stock, one that lowers a max, and one
+//! that has to know that what others uncharge has arrived (`Tree::wait_for_walks`).
 //!
 //! Edges: E5, E6.
 
@@ -34,11 +35,12 @@ pub(crate) const ANY: u32 = 0;
 /// Written by its thread only.
 ///
 /// Four walks are in no transit of their own:
-/// * by force, after a drain: it moves no credit, no max refuses it, and it is never undone;
-/// * after a drain that tries again (`at_limit::drain_and_retry`): under the tree's lock, which
-///   whoever closes a stock or lowers a max needs, too;
-/// * of a thread without a block, which has no word to set;
-/// * of an allocator that charges inside another slow path of its thread.
+/// * that of a forced charge, after its drain: it moves no credit, no max refuses it, and it is
+///   never undone;
+/// * those of a refused charge that drains and tries again (`at_limit::drain_and_retry`): under the
+///   tree's lock, which whoever closes a stock or lowers a max needs, too;
+/// * that of a thread without a block, which has no word to set;
+/// * that of an allocator that charges inside another slow path of its thread.
 ///
 /// The last two fill no slot, so a drain need not wait for them. But they may show at a level whose
 /// max is lowered meanwhile, until they are undone.

@@ -96,8 +96,8 @@ pub enum ParseLimitErrorKind {
     Empty,
     /// A digit must stand here. After an underscore or a point this may be the end of the text.
     NotANumber,
-    /// The word that starts here is not a unit. `%` is one only for a limit, and the letters of `B`
-    /// and `iB` have to be written so.
+    /// The word that starts here is not a unit. `%` is one only for a limit; `B` and `iB` are written
+    /// in just these cases.
     UnknownUnit,
     /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
     Overflow,
@@ -107,7 +107,7 @@ pub enum ParseLimitErrorKind {
     PercentOutOfRange,
     /// The fraction that starts here is one of a percentage.
     PercentNotWhole,
-    /// The text goes on where it has to end, if only with a blank.
+    /// The text goes on where it has to end, even if only with a blank.
     TrailingInput,
 }
 
@@ -133,7 +133,8 @@ impl std::error::Error for ParseLimitErrorKind {}
 // === impl ParseLimitError ===
 
 impl ParseLimitError {
-    /// Returns the text that was read, or its first 64 bytes if it is longer.
+    /// Returns the text that was read. Of one longer than 64 bytes, it returns the whole characters
+    /// within the first 64.
     pub fn input(&self) -> &str {
         &self.input
     }

@@ -310,7 +310,6 @@ impl<T> ChargedVec<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
-        /// Also where `edit` panics.
         struct FitCharge<'a, T>(&'a mut ChargedVec<T>);
         impl<T> Drop for FitCharge<'_, T> {
             fn drop(&mut self) {

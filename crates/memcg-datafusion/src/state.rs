@@ -194,6 +194,8 @@ impl InGroupPlanner {
             let of = SessionState::runtime_env;
             drop(exchange(&mut state, of, Arc::clone(&env))?);
         }
+        // Only a builder takes one more rule. It makes a new id, so the session's own is given back.
+        // EXPLAIN may cost more: it runs nothing.
         if let LogicalPlan::Explain(explain) = plan {
             let id = state.session_id().to_string();
             state = SessionStateBuilder::new_from_existing(state)

@@ -123,7 +123,7 @@ impl Upgrade {
                 let mut state = lock(&self.state);
                 state.is_woken = true;
                 // It has ended, or another call polls it, perhaps the one that has led to this
-                // wake: that one sees the word afterwards.
+                // wake: that one looks at `is_woken` afterwards.
                 let Some(waits) = state.waits.take() else {
                     return;
                 };

@@ -107,8 +107,8 @@ impl GroupSpec {
         };
         let path = SpecPath::of(&top);
         self.check_at(&path)?;
-        // At the end of the call this would be found as well, but only after everything was stored,
-        // and taken back again.
+        // The last step would find this as well, but only once everything had been stored, and would
+        // have to be taken back.
         if group.is_offline() {
             return Err(SpecError::Offline {
                 group: group.clone(),
@@ -126,8 +126,7 @@ impl GroupSpec {
             plan.take_back();
             return Err(error);
         }
-        // Changes show the limits that the groups have now, so they are noted before any of them
-        // goes offline. Pruning is the last step, because it cannot be taken back, and cannot fail.
+        // Pruning is the last step: it cannot be taken back, and cannot fail.
         plan.report(&mut changes);
         if options.prune {
             plan.prune(&mut changes);
@@ -267,8 +266,8 @@ impl GroupTarget {
         });
         let percent = |percent: Option<Percent>| percent.map_or(0, Percent::get);
         let policy = spec.oom_policy.unwrap_or_default();
-        // One of the last three that the spec does not name may have to stay or to be unset, and no
-        // value tells which: it is asked who names it, or has named it.
+        // No value tells whether one of the last three that the spec does not name is to stay or to
+        // be unset. So it counts only where this spec names it, or an earlier one did.
         let is_named_or_dropped = |setting| self.named.and(dropped).has(setting);
         let others = [
             (
@@ -705,7 +704,7 @@ fn shrink(group: &Group, target: &GroupTarget) -> u64 {
         }
     }
     if high < high_before {
-        // As below a max that is lowered, no importance keeps a `low` from being broken.
+        // As for a max that is lowered, reclaim may break the `low` of any group, however important.
         throttle::shrink_to_high(group.first(), u8::MAX);
     }
     excess

@@ -31,7 +31,7 @@ impl GranuleBits {
     /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of
     /// two. `None`: there is none.
     pub(super) fn take(&mut self, many: usize, align: usize) -> Option<usize> {
-        // A full chunk refuses without a look at its bits.
+        // No free run is so long: refused without a look at the bits.
         if many > self.longest {
             return None;
         }

@@ -336,8 +336,9 @@ impl Arena {
 
     /// The fullest page with at least `need` and at most `most` bytes of room, except `not`.
     pub(super) fn find(&mut self, asked: usize, need: usize, most: usize, not: u32) -> Option<u32> {
-        // Classes of which every page has enough room. Some pages of the class below have it as
-        // well, and are passed over.
+        // From the first class of which every page has enough room; of the last class not every one
+        // may, so each page is checked. Some pages of the class below `first` have it as well, and
+        // are passed over.
         let first = (need * CLASSES).div_ceil(self.page_bytes).min(CLASSES - 1);
         let mut classes = self.nodes[asked].some & (u64::MAX << first);
         while classes > 0 {

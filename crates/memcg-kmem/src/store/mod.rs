@@ -378,8 +378,9 @@ impl KmemStore {
                     return;
                 }
                 let lies = arena.pages[page as usize].node;
-                // The page may have moved while the account was made or moved. Then it follows,
-                // without the lock, and is published where it finds the page at rest.
+                // The page may have moved while the account was made or moved. Then the account
+                // follows the page, without the lock, and is published once the page has not moved
+                // again.
                 if lies == made_for || owner.is_none() {
                     arena.put_owner(entry, owner);
                     arena.entries[entry as usize].state = EntryState::Live;
