@@ -38,10 +38,9 @@ use crate::unreserved::Unreserved;
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
 /// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator
-/// that was refused takes one for its next growth, and an aggregate that has let go of all it held
-/// until it ends. `grow`, which DataFusion does not let fail, is charged by force;
-/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group
-/// may go offline before it.
+/// that was refused takes one for its next growth, and an aggregate for each until it ends. `grow`,
+/// which DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a
+/// max. The pool keeps the group's object, and the group may go offline before it.
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the
 /// refusal of the group: which group was full, by how much the growth is short, and which groups
@@ -263,8 +262,8 @@ impl GroupPool {
     #[inline(never)]
     fn shrink_by_kind(&self, reservation: &MemoryReservation, bytes: u64) {
         let consumer = reservation.consumer();
-        self.replays.shrunk(reservation);
         let kind = Kind::of(consumer);
+        self.replays.shrunk(reservation, kind);
         let account = self.accounts.of(consumer, kind);
         if account.is_plain(kind) {
             account.uncharge(bytes)
