@@ -222,14 +222,13 @@ impl Accounts {
         }
     }
 
-    /// Uncharges up to `bytes` of what sorts keep. False: they keep nothing.
+    /// Uncharges up to `bytes` of what sorts keep. False: they keep nothing. `is_needed`: else an
+    /// operator would fail.
     #[cold]
-    pub(crate) fn take_kept(&self, bytes: u64) -> bool {
+    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool) -> bool {
         let of = |account: &Account| {
-            let taken = account
-                .demand
-                .as_ref()
-                .map_or(0, |demand| demand.sorts.take_kept(bytes));
+            let demand = account.demand.as_ref();
+            let taken = demand.map_or(0, |demand| demand.sorts.take_kept(bytes, is_needed));
             account.uncharge(taken);
             taken > 0
         };

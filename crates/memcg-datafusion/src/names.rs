@@ -2,10 +2,10 @@
 //! a test for each fails where DataFusion renames it. `README.md` beside this file is the list.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use datafusion::common::Result;
+use datafusion::common::{Result, resources_err};
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -59,6 +59,52 @@ impl MemoryPool for Notes {
 impl fmt::Display for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("notes")
+    }
+}
+
+/// A pool that refuses one growth of an aggregate, and notes the addresses of the reservations that
+/// grow.
+#[derive(Debug)]
+struct RefusesOne {
+    number: usize,
+    growths: Mutex<Vec<usize>>,
+}
+
+impl RefusesOne {
+    fn growths(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.growths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryPool for RefusesOne {
+    fn name(&self) -> &str {
+        "refuses one"
+    }
+
+    fn grow(&self, _reservation: &MemoryReservation, _additional: usize) {}
+
+    fn shrink(&self, _reservation: &MemoryReservation, _shrink: usize) {}
+
+    fn try_grow(&self, reservation: &MemoryReservation, _additional: usize) -> Result<()> {
+        if Kind::of(reservation.consumer()) != Kind::Replaying {
+            return Ok(());
+        }
+        let mut growths = self.growths();
+        growths.push(std::ptr::from_ref(reservation).addr());
+        if growths.len() == self.number {
+            return resources_err!("one");
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        0
+    }
+}
+
+impl fmt::Display for RefusesOne {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refuses one")
     }
 }
 
@@ -181,4 +227,50 @@ async fn single_hash_aggregate_stream() {
             .iter()
             .all(|aggregate| aggregate.can_spill)
     );
+}
+
+/// The reservation of an aggregate that was refused is where it was until the aggregate has read all.
+/// Those that grow later read back. A refusal for the last rows makes one file, which is read without
+/// a merge: the growths are those of the table.
+#[tokio::test]
+async fn an_aggregate_reads_back_by_other_reservations() {
+    const BATCHES: usize = 12;
+    for partitions in [1, 2] {
+        for number in [BATCHES / 2, BATCHES] {
+            let pool = Arc::new(RefusesOne {
+                number,
+                growths: Mutex::default(),
+            });
+            let env = RuntimeEnvBuilder::new()
+                .with_memory_pool(Arc::clone(&pool) as _)
+                .build_arc()
+                .unwrap();
+            // Each batch has groups of its own, and comes as it is.
+            let config = SessionConfig::new()
+                .with_target_partitions(partitions)
+                .with_batch_size(100)
+                .with_repartition_aggregations(false);
+            let session = SessionContext::new_with_config_rt(config, env);
+            let batch = |at: usize| {
+                let values = (at * 100..(at + 1) * 100).map(|value| value as i64);
+                let column = Arc::new(Int64Array::from_iter_values(values)) as ArrayRef;
+                RecordBatch::try_from_iter([("b", column)]).unwrap()
+            };
+            let batches: Vec<_> = (0..BATCHES).map(batch).collect();
+            let mut parts = vec![batches];
+            parts.resize(partitions, Vec::new());
+            let table = MemTable::try_new(batch(0).schema(), parts).unwrap();
+            session.register_table("rows", Arc::new(table)).unwrap();
+            let sql = "SELECT b, count(*) FROM rows GROUP BY b";
+            let rows = session.sql(sql).await.unwrap().collect().await.unwrap();
+            let rows: usize = rows.iter().map(RecordBatch::num_rows).sum();
+            assert_eq!(rows, BATCHES * 100);
+            let growths = pool.growths().clone();
+            let (reads, replays) = growths.split_at(BATCHES);
+            assert!(reads.iter().all(|one| *one == reads[0]), "{growths:?}");
+            assert!(!replays.is_empty() && !replays.contains(&reads[0]));
+            let of_one = replays.iter().all(|one| *one == replays[0]);
+            assert_eq!(of_one, number == BATCHES, "{growths:?}");
+        }
+    }
 }

@@ -38,10 +38,9 @@ use crate::unreserved::Unreserved;
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
 /// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator
-/// that was refused takes one for its next growth, and an aggregate that has let go of all it held
-/// until it ends. `grow`, which DataFusion does not let fail, is charged by force;
-/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group
-/// may go offline before it.
+/// that was refused takes one for its next growth, and an aggregate for each until it ends. `grow`,
+/// which DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a
+/// max. The pool keeps the group's object, and the group may go offline before it.
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the
 /// refusal of the group: which group was full, by how much the growth is short, and which groups
@@ -263,8 +262,8 @@ impl GroupPool {
     #[inline(never)]
     fn shrink_by_kind(&self, reservation: &MemoryReservation, bytes: u64) {
         let consumer = reservation.consumer();
-        self.replays.shrunk(reservation);
         let kind = Kind::of(consumer);
+        self.replays.shrunk(reservation, kind);
         let account = self.accounts.of(consumer, kind);
         if account.is_plain(kind) {
             account.uncharge(bytes)
@@ -465,10 +464,18 @@ impl GroupPool {
             WayOut::MakesRoom if is_poor(group, refusal) => {
                 return account.try_charge_or_start(additional).or_else(told);
             }
+            // No other query could take what a sort keeps from it. And what one operator spills may
+            // need more to be merged than it would have held.
+            WayOut::MakesRoom if self.is_alone(refusal.group()) => {
+                return match self.take_kept(account, additional, error, false) {
+                    Some(error) => told(error),
+                    None => Ok(()),
+                };
+            }
             WayOut::MakesRoom | WayOut::TakesLess(_) => return told(error),
             WayOut::None => {}
         }
-        let Some(error) = self.take_kept(account, additional, error) else {
+        let Some(error) = self.take_kept(account, additional, error, true) else {
             return Ok(());
         };
         let Some(refusal) = error.over_limit() else {
@@ -478,15 +485,23 @@ impl GroupPool {
         waited.unwrap_or(Err(error)).or_else(told)
     }
 
-    /// Charges a growth for which an operator would fail out of the bytes that sorts of the pool keep
-    /// for their merges. They are kept from other queries: the operator is what reads the sort, or
-    /// stands beside it in one plan. Without them the query alone has as much as with any other
-    /// pool. `None`: it is charged.
+    /// True if no other group holds anything at the level.
+    fn is_alone(&self, level: &Group) -> bool {
+        // Read first: what it takes meanwhile counts as that of others.
+        let own = self.group().live();
+        level.live() <= own
+    }
+
+    /// Charges a growth out of the bytes that sorts of the pool keep for their merges. They are kept
+    /// from other queries: the operator is what reads the sort, or stands beside it in one plan.
+    /// Without them the query alone has as much as with any other pool. `is_needed`: else the
+    /// operator would fail. `None`: it is charged.
     fn take_kept(
         &self,
         account: &Account,
         bytes: u64,
         refused: ChargeError,
+        is_needed: bool,
     ) -> Option<ChargeError> {
         let mut refused = refused;
         loop {
@@ -494,7 +509,7 @@ impl GroupPool {
                 .over_limit()
                 .filter(|refusal| refusal.group() != &account.group)
                 .map_or(0, OverLimitError::want);
-            if short == 0 || !self.accounts.take_kept(short) {
+            if short == 0 || !self.accounts.take_kept(short, is_needed) {
                 return Some(refused);
             }
             refused = account.try_charge_now(bytes).err()?;

@@ -2,7 +2,12 @@
 //!
 //! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has
 //! spilled lets go of all that it holds, merges its files, and fails where a growth is refused. So
-//! the pool remembers who has let go of all.
+//! the pool remembers who was refused. The aggregate reads back what it has written once another
+//! reservation of its consumer grows: the one that was refused stays where it is until then.
+//!
+//! Each refusal before that makes a file, and what the aggregate has read since makes the last one.
+//! If the only refusal came with the last rows, there is one file. It is read without a merge, and
+//! all growths are those of the table.
 //!
 //! The merge reserves for one file after the other, before its table does, and reads as many files
 //! at once as there is memory for. From the third on a refusal makes it read fewer. Where it cannot
@@ -14,6 +19,8 @@
 //! that spills on demand has the merge leave as much as a file takes with all its buffers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,20 +31,22 @@ use crate::consumer::Kind;
 /// So many files a merge has to read at once.
 const NEEDED: usize = 2;
 
-/// The consumers that may be reading back what they have spilled.
+/// The consumers that were refused, and so have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one
     /// another, so each sees what an earlier one of its own has written, and it stays true while
     /// the consumer is among them.
     any: AtomicBool,
-    consumers: Mutex<HashMap<usize, Merge>>,
+    consumers: Mutex<HashMap<usize, Progress>>,
 }
 
-/// Progress of a consumer that reserves for its files.
+/// Progress of a consumer that was refused.
 #[derive(Clone, Copy, Debug)]
-enum Merge {
-    /// It holds so much, for so many files, since it has let go of all.
+enum Progress {
+    /// It has written files, and reads on.
+    Reads(Files),
+    /// It reserves for its files: it holds so much, for so many of them, since it has let go of all.
     Reserves {
         held: u64,
         files: usize,
@@ -45,6 +54,17 @@ enum Merge {
     },
     /// The table reserves.
     Over,
+}
+
+/// Files that a consumer has written.
+#[derive(Clone, Copy, Debug)]
+struct Files {
+    /// Address of the reservation that was refused.
+    refused: usize,
+    /// Bytes that it held then, until it grows again.
+    held: Option<u64>,
+    /// It has written one, and read nothing since.
+    is_one: bool,
 }
 
 /// Memory that the merge asks for a file.
@@ -58,8 +78,8 @@ enum Buffers {
     One,
 }
 
-impl Merge {
-    const BEGINS: Merge = Merge::Reserves {
+impl Progress {
+    const BEGINS: Progress = Progress::Reserves {
         held: 0,
         files: 0,
         buffers: Buffers::Two,
@@ -77,7 +97,7 @@ pub(crate) enum Replay {
 }
 
 impl Replays {
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Merge>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Progress>> {
         self.consumers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -85,30 +105,26 @@ impl Replays {
 
     /// A reservation was made smaller.
     #[inline]
-    pub(crate) fn shrunk(&self, reservation: &MemoryReservation) {
-        if reservation.size() == 0 {
+    pub(crate) fn shrunk(&self, reservation: &MemoryReservation, kind: Kind) {
+        if kind == Kind::Replaying && self.any.load(Ordering::Relaxed) && reservation.size() == 0 {
             self.emptied(reservation.consumer());
         }
     }
 
     #[cold]
     fn emptied(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() && Kind::of(consumer) == Kind::Replaying {
-            let mut consumers = self.lock();
-            let merge = consumers.entry(consumer.id()).or_insert(Merge::BEGINS);
-            *merge = match *merge {
-                Merge::Over => Merge::Over,
-                Merge::Reserves {
+        if let Some(progress @ Progress::Reserves { .. }) = self.lock().get_mut(&consumer.id()) {
+            *progress = match *progress {
+                Progress::Reserves {
                     buffers: Buffers::Halve,
                     ..
-                } => Merge::Reserves {
+                } => Progress::Reserves {
                     held: 0,
                     files: 0,
                     buffers: Buffers::One,
                 },
-                Merge::Reserves { .. } => Merge::BEGINS,
+                _ => Progress::BEGINS,
             };
-            self.any.store(true, Ordering::Relaxed);
         }
     }
 
@@ -118,7 +134,7 @@ impl Replays {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Purpose of a growth by `bytes`, if the consumer may be reading back. The call counts the
+    /// Purpose of a growth by `bytes`, if the consumer reads back. The call counts the
     /// growth. `for_table`: the merge is to leave room for its table.
     #[inline]
     pub(crate) fn grows(
@@ -143,16 +159,26 @@ impl Replays {
         for_table: bool,
     ) -> Option<Replay> {
         let mut consumers = self.lock();
-        let merge = consumers.get_mut(&reservation.consumer().id())?;
+        let progress = consumers.get_mut(&reservation.consumer().id())?;
         let held = reservation.size() as u64;
-        let (next, replay) = match *merge {
-            // The table's reservation is another one than that of the files.
-            Merge::Over => (Merge::Over, Replay::Needs),
-            Merge::Reserves { held: before, .. } if held == 0 && before > 0 => {
-                (Merge::Over, Replay::Needs)
+        let now = match &mut *progress {
+            Progress::Reads(files) if files.refused == address(reservation) => {
+                // Its table may keep more than it held. Any other growth is for what it has read.
+                files.is_one &= files.held == Some(held);
+                files.held = None;
+                return None;
             }
-            Merge::Reserves { files, buffers, .. } => {
-                let next = Merge::Reserves {
+            Progress::Reads(files) if !files.is_one => Progress::BEGINS,
+            other => *other,
+        };
+        let (next, replay) = match now {
+            // One file needs no merge. The table's reservation is another one than that of files.
+            Progress::Reads(_) | Progress::Over => (Progress::Over, Replay::Needs),
+            Progress::Reserves { held: before, .. } if held == 0 && before > 0 => {
+                (Progress::Over, Replay::Needs)
+            }
+            Progress::Reserves { files, buffers, .. } => {
+                let next = Progress::Reserves {
                     held: held + bytes,
                     files: files + 1,
                     buffers,
@@ -175,27 +201,47 @@ impl Replays {
                 (next, replay)
             }
         };
-        *merge = next;
+        *progress = next;
         Some(replay)
     }
 
-    /// A growth that was counted has not been made.
+    /// A consumer was refused a growth, which was counted.
+    #[cold]
     pub(crate) fn refused(&self, reservation: &MemoryReservation, kind: Kind) {
-        if kind == Kind::Replaying
-            && self.any.load(Ordering::Relaxed)
-            && let Some(Merge::Reserves {
-                held,
-                files,
-                buffers,
-            }) = self.lock().get_mut(&reservation.consumer().id())
-        {
-            *held = reservation.size() as u64;
-            *files = files.saturating_sub(1);
-            *buffers = match (*files, *buffers) {
-                (0, _) => Buffers::One,
-                (1, Buffers::Two) => Buffers::Halve,
-                (_, buffers) => buffers,
-            };
+        if kind != Kind::Replaying {
+            return;
+        }
+        let now = reservation.size() as u64;
+        let writes = |is_one| {
+            Progress::Reads(Files {
+                refused: address(reservation),
+                held: Some(now),
+                is_one,
+            })
+        };
+        let mut consumers = self.lock();
+        match consumers.entry(reservation.consumer().id()) {
+            Entry::Vacant(first) => {
+                first.insert(writes(true));
+                self.any.store(true, Ordering::Relaxed);
+            }
+            Entry::Occupied(mut known) => match known.get_mut() {
+                progress @ Progress::Reads(_) => *progress = writes(false),
+                Progress::Reserves {
+                    held,
+                    files,
+                    buffers,
+                } => {
+                    *held = now;
+                    *files = files.saturating_sub(1);
+                    *buffers = match (*files, *buffers) {
+                        (0, _) => Buffers::One,
+                        (1, Buffers::Two) => Buffers::Halve,
+                        (_, buffers) => buffers,
+                    };
+                }
+                Progress::Over => {}
+            },
         }
     }
 
@@ -207,4 +253,9 @@ impl Replays {
             self.any.store(!consumers.is_empty(), Ordering::Relaxed);
         }
     }
+}
+
+/// Tells the reservations of a consumer apart while they are there.
+fn address(reservation: &MemoryReservation) -> usize {
+    ptr::from_ref(reservation).addr()
 }

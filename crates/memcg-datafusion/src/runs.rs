@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
@@ -33,7 +33,7 @@ use crate::again::{Again, Plan};
 use crate::attempts::{Attempt, Queued, Waits};
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
-use crate::readers::Readers;
+use crate::readers::{PAUSED, Readers};
 use crate::unreserved::Unreserved;
 
 /// So many batches are held back for an error that is under way. Some operators go on after a
@@ -492,8 +492,10 @@ impl Run {
         if let (Some(full), Some(own), true) = (part.held.full, &mut attempt, may_run_again) {
             // The first rows stay while another query sends some: it may yet need this one's memory.
             // The end of a partition leaves as a row does: another attempt may have rows there, and
-            // one that follows a refusal that is under way.
-            let sends = if is_empty {
+            // one that follows a refusal that is under way. That error comes to whoever reads another
+            // partition, and to nobody where the partitions are read one after the other.
+            let may_come = full.elapsed() < PAUSED || self.readers.others_ask(at);
+            let sends = if is_empty && may_come {
                 own.may_send()
             } else {
                 own.sends(false)
@@ -755,6 +757,8 @@ pub(crate) struct QueuedStream {
     /// Number of the partition.
     at: usize,
     context: Arc<TaskContext>,
+    /// It wakes the reader.
+    waker: Waker,
 }
 
 impl QueuedStream {
@@ -766,6 +770,7 @@ impl QueuedStream {
     ) -> QueuedStream {
         QueuedStream {
             schema,
+            waker: run.readers.waker_of(at),
             run,
             at,
             context,
@@ -782,13 +787,7 @@ impl QueuedStream {
     }
 
     /// Polls the input of the attempt with this number, and gives back what it has been lent.
-    fn poll_input(
-        &self,
-        number: u64,
-        input: Input,
-        mut held: Held,
-        context: &mut Context<'_>,
-    ) -> Polled {
+    fn poll_input(&self, number: u64, input: Input, mut held: Held) -> Polled {
         let run = &*self.run;
         let input = match input {
             Input::Has(input) => Ok(input),
@@ -796,7 +795,10 @@ impl QueuedStream {
         };
         let (at, polled) = match input {
             Err(error) => (At::Begins, Poll::Ready(Some(Err(error)))),
-            Ok(mut input) => match input.as_mut().poll_next(context) {
+            Ok(mut input) => match input
+                .as_mut()
+                .poll_next(&mut Context::from_waker(&self.waker))
+            {
                 Poll::Ready(None) => (At::IsEmpty, Poll::Ready(None)),
                 polled => (At::Has(input), polled),
             },
@@ -855,7 +857,7 @@ impl QueuedStream {
         }
     }
 
-    fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+    fn poll_batch(&mut self) -> Poll<Option<Result<RecordBatch>>> {
         let run = &*self.run;
         loop {
             match run.next(self.at) {
@@ -904,14 +906,12 @@ impl QueuedStream {
                         }
                     }
                 }
-                Next::Polls(number, input, held) => {
-                    match self.poll_input(number, input, held, context) {
-                        Polled::Pending => return Poll::Pending,
-                        Polled::Looks => {}
-                        Polled::Gives(batch) => return Poll::Ready(Some(Ok(batch))),
-                        Polled::Fails(error) => return Poll::Ready(Some(Err(error))),
-                    }
-                }
+                Next::Polls(number, input, held) => match self.poll_input(number, input, held) {
+                    Polled::Pending => return Poll::Pending,
+                    Polled::Looks => {}
+                    Polled::Gives(batch) => return Poll::Ready(Some(Ok(batch))),
+                    Polled::Fails(error) => return Poll::Ready(Some(Err(error))),
+                },
                 Next::IsOver(over, why) => {
                     if let Err(error) = run.goes_on(over, why) {
                         return Poll::Ready(Some(Err(error)));
@@ -936,12 +936,13 @@ impl Stream for QueuedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Registered before the look at the turn, so that no turn is missed.
         self.run.readers.asks(self.at, context.waker());
-        let batch = ready!(self.poll_batch(context));
+        let batch = self.poll_batch();
         match batch {
-            Some(Ok(_)) => self.run.readers.takes(self.at),
-            _ => self.run.leaves(self.at),
+            Poll::Pending => self.run.readers.waits(self.at),
+            Poll::Ready(Some(Ok(_))) => self.run.readers.takes(self.at),
+            Poll::Ready(_) => self.run.leaves(self.at),
         }
-        Poll::Ready(batch)
+        batch
     }
 }
 

@@ -97,6 +97,11 @@ impl Sort {
         self.spill.as_ref().is_some_and(|spill| !spill.is_loaded)
     }
 
+    /// True if it is merged into what is read, and not into a file.
+    fn gives_rows(&self) -> bool {
+        self.refused == 0 && self.spill.is_some()
+    }
+
     /// True if it matters what its sorter does.
     fn is_busy(&self) -> bool {
         self.spill.is_some() || self.refused > 0 || self.kept > 0
@@ -304,18 +309,24 @@ impl Sorts {
     }
 
     /// Lets go of up to `bytes` that are kept, of sorts that give their rows first: returns how many.
-    /// The caller uncharges them.
-    pub(crate) fn take_kept(&self, bytes: u64) -> u64 {
+    /// The caller uncharges them. `is_needed`: else the operator would fail, which is to have them.
+    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool) -> u64 {
         if self.are_quiet() {
             return 0;
         }
         let mut state = self.lock();
         let mut taken = 0;
-        for spills in [false, true] {
+        for gives_rows in [true, false] {
             for sort in state.sorts.values_mut() {
                 let was_busy = sort.is_busy();
-                if (sort.refused > 0) == spills {
-                    let of_sort = sort.kept.min(bytes - taken);
+                if sort.gives_rows() == gives_rows {
+                    let most = match (is_needed, gives_rows) {
+                        (true, _) => sort.kept,
+                        // Its runs' bytes are those that its merge is about to load.
+                        (false, true) => sort.kept.min(sort.first),
+                        (false, false) => 0,
+                    };
+                    let of_sort = most.min(bytes - taken);
                     sort.kept -= of_sort;
                     taken += of_sort;
                 }
@@ -561,12 +572,39 @@ mod tests {
         }
         assert_eq!(sort.bytes, 70, "its first reservation, and its runs");
         for (bytes, taken) in [(25, 25), (100, 45), (1, 0)] {
-            assert_eq!(sort.sorts.take_kept(bytes), taken);
+            assert_eq!(sort.sorts.take_kept(bytes, true), taken);
             sort.bytes -= taken;
         }
         sort.grow(Part::Merge, 15, 15);
         sort.shrink(Part::Merge, 15, 5);
         sort.end(0);
+    }
+
+    /// An operator that could spill takes the first reservation of a sort that gives its rows, and
+    /// nothing of one that is merged into a file.
+    #[test]
+    fn what_is_kept_is_for_others_that_would_spill() {
+        for is_refused in [false, true] {
+            let mut sort = Charged::new();
+            sort.grow(Part::Merge, 10, 10);
+            sort.grow(Part::Sorter, 60, 60);
+            if is_refused {
+                sort.refused(Part::Sorter, 20);
+            }
+            sort.shrink(Part::Merge, 10, 0);
+            for run in [20, 20, 20] {
+                sort.shrink(Part::Sorter, run, 0);
+            }
+            let taken = if is_refused { 0 } else { 10 };
+            assert_eq!(sort.sorts.take_kept(100, false), taken);
+            sort.bytes -= taken;
+            for run in [20, 20, 20] {
+                sort.grow(Part::Merge, run, 0);
+            }
+            let kept = if is_refused { 30 } else { 10 };
+            sort.shrink(Part::Merge, 60, 60 - kept + (10 - taken));
+            sort.end(0);
+        }
     }
 
     /// Two sorts of one thread have a merge each, and a sorter that goes leaves nothing.

@@ -12,7 +12,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::{Group, Limits};
 use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig};
 
-use crate::data::{MIB, assert_empty, batch, limit, runtime};
+use crate::data::{KIB, MIB, assert_empty, batch, limit, runtime};
 
 const SORT: &str = "SELECT key, text, id FROM rows ORDER BY text";
 
@@ -51,7 +51,7 @@ async fn ends_as_with_greedy(base: &SessionContext, sql: &'static str, max: u64)
         let acme = runtime.root().create("acme", limit(max)).unwrap();
         let query = base.for_query(&acme, 17, Limits::new(), &config).unwrap();
         let ended = rows((*query).clone(), sql).await;
-        let ended = ended.unwrap_or_else(|error| panic!("{sql} below {}: {error}", max / MIB));
+        let ended = ended.unwrap_or_else(|error| panic!("{sql} below {}: {error}", max / KIB));
         assert_eq!(ended, expected);
         assert!(acme.peak() <= max && acme.forced() == 0);
         drop(query);
@@ -66,21 +66,26 @@ fn end(runtime: &memcg::Runtime, acme: Group) {
     assert_empty(runtime);
 }
 
-/// What a sort keeps for its merge is there for the operator that reads the sort.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// What a sort keeps for its merge is there for the operator that reads the sort, and for the sort of
+/// another partition, which need not spill where it does not spill with `GreedyMemoryPool`.
+///
+/// Near the least limit it is chance if a sort ends, with any pool: it depends on which partitions are
+/// read at once. A worker that is alone reads them in the same order each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_lone_sort_ends_where_it_ends_with_greedy() {
     let config = SessionConfig::new().with_sort_spill_reservation_bytes(2 << 20);
     let base = session(config, 2, 60);
     let mut ended = 0;
-    for mib in 12..22 {
-        ended += usize::from(ends_as_with_greedy(&base, SORT, mib * MIB).await);
+    let close = (12 * 8..13 * 8).map(|eighth| eighth * MIB / 8);
+    for max in close.chain((13..22).map(|mib| mib * MIB)) {
+        ended += usize::from(ends_as_with_greedy(&base, SORT, max).await);
     }
-    assert!(ended > 4, "{ended} of ten");
+    assert!(ended > 14, "{ended} of 17");
 }
 
 /// The same of queries of several kinds, with DataFusion's default settings, below limits of which
 /// the sorts of four partitions would reserve more than all before they read a row.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn with_default_settings_a_query_ends_where_it_ends_with_greedy() {
     let base = session(SessionConfig::new(), 4, 60);
     let mut ended = 0;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use datafusion::common::DataFusionError;
@@ -113,6 +114,67 @@ async fn a_slow_reader_holds_up_no_other_tenant() {
         assert_eq!(queue.counts().refused, 0);
         end(&runtime, [slow, large, small]);
     }
+}
+
+/// A client reads two partitions in one task, takes a batch, and pauses: the other partition has been
+/// asked, too, and has a batch that nobody takes. The same of a client that has asked a query which
+/// waits in line, and does not come for its turn. Neither holds up another tenant, whose queries need
+/// more than a little.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_of_several_streams_that_pauses_holds_up_no_other_tenant() {
+    const GROUPS: &str = "SELECT text, count(*) FROM rows WHERE id < 3000 GROUP BY text";
+    const UNSORTED: &str =
+        "SELECT a.id, a.text, b.text AS other FROM rows a JOIN rows b ON a.key = b.key";
+    let (runtime, [slow, large, other]) = tenants(["slow", "large", "other"]);
+    let session = session_of(2, 30);
+    let queue = QueryQueue::new(2, LONG);
+    let config = PoolConfig::new().queue(&queue);
+    let paused = query(&session, &slow, &config, "paused");
+    let pool = Arc::clone(paused.pool()) as Arc<dyn MemoryPool>;
+    let held = MemoryConsumer::new("held").register(&pool);
+    held.try_grow(6 << 20).unwrap();
+    // Its exchange has both partitions wait at first.
+    let frame = paused.sql("SELECT key, count(*) FROM rows WHERE id < 1000 GROUP BY key");
+    let streams = frame
+        .await
+        .unwrap()
+        .execute_stream_partitioned()
+        .await
+        .unwrap();
+    assert_eq!(streams.len(), 2);
+    let mut both = futures::stream::select_all(streams);
+    both.next().await.unwrap().unwrap();
+    let waits = query(&session, &large, &config, "waits");
+    let frame = waits.sql(UNSORTED).await.unwrap();
+    let streams = frame.execute_stream_partitioned().await.unwrap();
+    let mut rows = futures::stream::select_all(streams);
+    while queue.counts().waiting == 0 {
+        let asks = |context: &mut Context<'_>| Poll::Ready(rows.poll_next_unpin(context));
+        assert!(std::future::poll_fn(asks).await.is_pending());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for is_its_turn in [false, true] {
+        if is_its_turn {
+            held.free();
+            drop(std::mem::take(&mut both));
+            until("it is its turn", || queue.counts().waiting == 0);
+        }
+        for number in 0..3 {
+            let one = query(&session, &other, &config, &format!("{is_its_turn}{number}"));
+            let ended = collected(&one, GROUPS);
+            let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+            let groups = ended.expect("it waits for no slow reader").unwrap();
+            assert_eq!(groups.lines().count(), 3_000 + 4);
+        }
+    }
+    let mut count = 0;
+    while let Some(batch) = rows.next().await {
+        count += batch.unwrap().num_rows();
+    }
+    assert_eq!(count, 30_000);
+    drop((rows, held, pool, both, paused, waits));
+    assert_eq!(queue.counts().refused, 0);
+    end(&runtime, [slow, large, other]);
 }
 
 /// A query that needs most of the memory ends beside an endless flood of another tenant's.

@@ -214,13 +214,8 @@ async fn each_row_comes_once_however_partitions_are_read() {
         ] {
             let session = session_of(2, 30);
             let grows = register_grow(&session);
-            // The end of a partition without rows waits for a fiftieth of it, where an error is under way.
-            let patience = if sql == GROWN {
-                LONG
-            } else {
-                Duration::from_secs(5)
-            };
-            let mut tenant = tenant(session, patience);
+            // No end of a partition without rows waits for a fiftieth of it, though an error is under way.
+            let mut tenant = tenant(session, 50 * LONG);
             let query = tenant.query();
             if is_refused {
                 grows.lock().unwrap().reservation = Some(reservation_of(&query));

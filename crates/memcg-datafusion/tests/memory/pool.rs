@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use datafusion::common::DataFusionError;
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use memcg::{Bytes, Limits, Runtime};
 use memcg_datafusion::{EndReason, EndedError, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
@@ -373,6 +373,67 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
     assert_empty(&runtime);
 }
 
+/// An aggregate is refused, writes a file, reads on, writes what it has read, and lets go of all.
+fn write_two_files(table: &MemoryReservation) {
+    table.try_grow(30 << 10).unwrap();
+    exhausted(table.try_grow(1 << 20));
+    table.try_resize(1 << 10).unwrap();
+    table.try_grow(10 << 10).unwrap();
+    table.try_resize(0).unwrap();
+}
+
+/// An aggregate that was refused once, for the last rows that it has read, has one file. It is read
+/// without a merge, so the first growths are those of the table, and take all there is. Its table
+/// may keep nothing, some, or more than it held.
+#[test]
+fn the_table_of_one_file_has_what_it_needs() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    for kept in [0, 1 << 10, 31 << 10] {
+        let config = PoolConfig::new()
+            .spill_on_demand()
+            .unspillable_reserve(Bytes(20 * KIB));
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let table = spillable("FinalHashAggregateStream[0]", &pool);
+        table.try_grow(30 << 10).unwrap();
+        exhausted(table.try_grow(60 << 10));
+        table.try_resize(kept).unwrap();
+        table.try_resize(0).unwrap();
+        let replay = table.new_empty();
+        for grown in [40 << 10, 75 << 10, 100 << 10] {
+            replay.try_resize(grown).unwrap();
+        }
+        replay.try_resize(10 << 10).unwrap(); // it has given rows
+        replay.try_resize(100 << 10).unwrap();
+        drop((replay, table, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// Until it reads back, an aggregate that was refused spills again where it is refused: also one
+/// whose table keeps nothing. So it leaves the reserve, whatever it has written.
+#[test]
+fn an_aggregate_that_reads_on_spills_again() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    for kept in [0, 1 << 10] {
+        let config = PoolConfig::new()
+            .spill_on_demand()
+            .unspillable_reserve(Bytes(20 * KIB));
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let table = spillable("SingleHashAggregateStream[0]", &pool);
+        for _ in 0..3 {
+            table.try_resize(30 << 10).unwrap();
+            table.try_resize(60 << 10).unwrap();
+            let line = exhausted(table.try_resize(90 << 10));
+            assert!(line.contains("and keeps 20 KiB"), "{line}");
+            table.try_resize(kept).unwrap();
+        }
+        drop((table, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
 /// An aggregate that reads back its files can do with two at once: from the third on it leaves what
 /// is kept for others, and waits for none. So it does in each of its passes. What its table needs
 /// it gets.
@@ -389,8 +450,7 @@ fn one_more_file_is_not_worth_the_reserve() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
         let table = spillable(name, &pool);
         let join = unspillable("Join", &pool);
-        table.try_grow(30 << 10).unwrap();
-        table.try_resize(0).unwrap();
+        write_two_files(&table);
         join.try_grow(35 << 10).unwrap();
         let merge = table.new_empty();
         (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
@@ -426,8 +486,7 @@ fn a_merge_leaves_room_for_its_table() {
     ] {
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
         let table = spillable(name, &pool);
-        table.try_grow(30 << 10).unwrap();
-        table.try_resize(0).unwrap();
+        write_two_files(&table);
         let merge = table.new_empty();
         merge.try_grow(2 * FILE).unwrap();
         exhausted(merge.try_grow(2 * FILE));
@@ -454,8 +513,7 @@ fn a_merge_has_two_files() {
     let pool: Arc<dyn MemoryPool> =
         Arc::new(GroupPool::with_config(&query, &PoolConfig::new().spill_on_demand()).unwrap());
     let table = spillable("FinalHashAggregateStream[0]", &pool);
-    table.try_grow(30 << 10).unwrap();
-    table.try_resize(0).unwrap();
+    write_two_files(&table);
     let merge = table.new_empty();
     for first in [2 * FILE, 4 * FILE] {
         // The first or the second file is refused.

@@ -658,6 +658,38 @@ async fn queries_of_one_session_wait_for_one_another() {
     assert_empty(&runtime);
 }
 
+/// The rows of a query may be read on another runtime than the one that has planned it: it waits in
+/// line there, and runs again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_read_on_another_runtime() {
+    for is_of_one_thread in [false, true] {
+        let mut held = held(3, LONG).await;
+        let late = held.query("late");
+        let frame = late.sql(JOIN).await.unwrap();
+        let mut stream = frame.execute_stream().await.unwrap();
+        let reads = std::thread::spawn(move || {
+            let mut other = if is_of_one_thread {
+                tokio::runtime::Builder::new_current_thread()
+            } else {
+                tokio::runtime::Builder::new_multi_thread()
+            };
+            other.enable_all().build().unwrap().block_on(async move {
+                let mut rows = 0;
+                while let Some(batch) = stream.next().await {
+                    rows += batch?.num_rows();
+                }
+                Ok::<_, DataFusionError>(rows)
+            })
+        });
+        held.waits(1);
+        until("it gives all back", || late.group().live() == 0);
+        held.end_first().await;
+        assert_eq!(reads.join().unwrap().unwrap(), 30_000);
+        drop(late);
+        assert_eq!(held.end().await, [1, 0, 0]);
+    }
+}
+
 /// A patience without an end is one that no process sees the end of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_patience_may_have_no_end() {

@@ -291,6 +291,8 @@ enum Leaf {
     View(Source),
     /// In a subquery of an expression.
     InExpression(Source),
+    /// Behind another table, whose rows come first.
+    InUnion(Source),
     Stream,
 }
 
@@ -323,10 +325,13 @@ const LEAVES: [(Leaf, bool); 15] = [
     (Leaf::Stream, false),
 ];
 
-/// The same, where the rows are read by a subquery of an expression.
-const IN_EXPRESSIONS: [(Leaf, bool); 2] = [
+/// The same, where the rows are read by a subquery of an expression, or by a part of a union.
+const IN_OTHERS: [(Leaf, bool); 5] = [
     (Leaf::InExpression(Source::Anew), true),
     (Leaf::InExpression(Source::ScanOnce), false),
+    (Leaf::InUnion(Source::Anew), true),
+    (Leaf::InUnion(Source::PlanOnce), false),
+    (Leaf::InUnion(Source::ScanOnce), false),
 ];
 
 impl Leaf {
@@ -354,6 +359,10 @@ impl Leaf {
             Leaf::InExpression(source) => {
                 of_service(source);
                 "(SELECT id FROM memory WHERE id IN (SELECT id FROM leaf WHERE id % 2 = 0))"
+            }
+            Leaf::InUnion(source) => {
+                of_service(source);
+                "(SELECT id FROM memory WHERE id < 99 UNION ALL SELECT id FROM leaf)"
             }
             Leaf::Stream => {
                 let _ = session.deregister_table("stream");
@@ -432,7 +441,7 @@ async fn the_rows_are_those_without_a_limit_or_an_error_comes() {
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let mut ended = 0;
-    for (leaf, repeats) in LEAVES.into_iter().chain(IN_EXPRESSIONS) {
+    for (leaf, repeats) in LEAVES.into_iter().chain(IN_OTHERS) {
         let queue = QueryQueue::new(3, Duration::from_secs(3_600));
         let config = PoolConfig::new().queue(&queue);
         let config = if repeats {

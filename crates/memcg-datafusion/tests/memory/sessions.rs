@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::SessionContext;
@@ -189,6 +189,27 @@ async fn sql_does_not_leave_the_group() {
                 "group(/acme)"
             );
         }
+    }
+}
+
+/// A session that a service makes of the state of a group's session is in that group, whatever it
+/// makes it with.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_made_of_the_state_stays_in_the_group() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(MIB)).unwrap();
+    let of_group = session(60).with_group(&acme, &PoolConfig::new()).unwrap();
+    let built = of_group.clone().into_state_builder().build();
+    let from = SessionStateBuilder::new_from_existing(of_group.state());
+    for session in [
+        SessionContext::new_with_state(of_group.state()),
+        SessionContext::new_with_state(built),
+        SessionContext::new_with_state(from.with_session_id("other".to_string()).build()),
+        of_group.clone().enable_url_table(),
+    ] {
+        let refused = run(&session, JOIN).await.unwrap_err().to_string();
+        assert!(refused.contains("/acme refused "), "{refused}");
+        assert!(acme.peak() <= MIB, "{}", acme.peak());
     }
 }
 

@@ -128,6 +128,61 @@ async fn no_key_of_the_runtime_is_set() {
     end(&runtime, acme);
 }
 
+/// Statements that name a key in another way, or might, set nothing: each ends with an error, or leaves
+/// the runtime as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_other_statement_sets_a_key() {
+    let folder = std::env::temp_dir().join(format!("memcg-others-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(2 * MIB)).unwrap();
+    let base = service(&folder);
+    let before = settings(&base);
+    let of_group = base.with_group(&acme, &PoolConfig::new()).unwrap();
+    let of_session = settings(&of_group);
+    let file = folder.join("one.csv");
+    std::fs::write(&file, "a\n1\n").unwrap();
+    let key = "datafusion.runtime.metadata_cache_limit";
+    for sql in [
+        format!("ALTER SESSION SET {key} = '1K'"),
+        format!("ALTER SYSTEM SET {key} = '1K'"),
+        format!("SET SESSION {key} = '1K'"),
+        format!("SET LOCAL {key} = '1K'"),
+        format!("SET GLOBAL {key} = '1K'"),
+        format!("SET {key} TO '1K'"),
+        format!("SET {} = '1K'", key.to_uppercase()),
+        format!("SET \"{key}\" = '1K'"),
+        "SET \"datafusion\".\"runtime\".\"metadata_cache_limit\" = '1K'".to_string(),
+        format!("SET ({key}, datafusion.execution.batch_size) = ('1K', 7)"),
+        format!("SET {key} TO DEFAULT"),
+        "RESET ALL".to_string(),
+        "RESET datafusion.runtime".to_string(),
+        format!("PREPARE sets AS SET {key} = '1K'"),
+        format!("EXPLAIN SET {key} = '1K'"),
+        format!(
+            "COPY (SELECT 1 AS a) TO '{}' STORED AS CSV OPTIONS ('{key}' '1K')",
+            folder.join("copied.csv").display()
+        ),
+        format!(
+            "CREATE EXTERNAL TABLE one (a BIGINT) STORED AS CSV LOCATION '{}' OPTIONS ('{key}' '1K')",
+            file.display()
+        ),
+    ] {
+        let told = run(&of_group, &sql).await;
+        let statement = run(&of_group, "SELECT count(*) FROM rows").await;
+        assert!(statement.is_ok(), "{sql}: {statement:?}");
+        assert_eq!(settings(&base), before, "{sql}: {told:?}");
+        assert_eq!(settings(&of_group), of_session, "{sql}: {told:?}");
+        assert_eq!(
+            of_group.runtime_env().memory_pool.to_string(),
+            "group(/acme)"
+        );
+    }
+    drop(of_group);
+    let _ = std::fs::remove_dir_all(&folder);
+    end(&runtime, acme);
+}
+
 /// A key that the service allows is set, in the session that sets it; a limit of a cache in the
 /// cache, which is shared. `memory_limit` is never set.
 #[tokio::test(flavor = "current_thread")]
