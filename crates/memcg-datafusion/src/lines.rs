@@ -868,6 +868,36 @@ mod tests {
         until_it_runs(&late);
     }
 
+    /// A tenant that uses less than its low passes what waits for queries that run, and so is not slowed
+    /// by a flood of others. From its low on it does not.
+    #[test]
+    fn what_is_protected_passes_what_waits() {
+        let runtime = Runtime::builder().max(Bytes(1 << 20)).build().unwrap();
+        let root = runtime.root();
+        let [flood, plain] = ["flood", "plain"].map(|name| group(&root, name, Limits::new()));
+        let protected = group(&root, "protected", Limits::new().low(1 << 18));
+        let queue = QueryQueue::new(3, LONG);
+        // Queries that need much, so that they pass for no other reason.
+        for tenant in [&plain, &protected] {
+            let (much, own, _) = arrives(&queue, tenant, "0");
+            drop(own.charge(Bytes(1 << 19)).unwrap());
+            much.ended_well();
+        }
+        let [(first, own, _), (beside, ..)] = ["1", "2"].map(|name| arrives(&queue, &flood, name));
+        let waits = refused(&first, &own, &root).unwrap();
+        drop(first);
+        let (late, ..) = arrives(&queue, &plain, "1");
+        let (passes, own, _) = arrives(&queue, &protected, "1");
+        assert!(!runs(&waits) && !runs(&late) && runs(&passes));
+        let held = own.charge(Bytes(1 << 18)).unwrap();
+        let (of_rich, ..) = arrives(&queue, &protected, "2");
+        assert!(!runs(&of_rich), "it uses its low");
+        drop((held, beside, passes));
+        for place in [of_rich, waits, late] {
+            until_it_runs(&place);
+        }
+    }
+
     /// A tenant has a bound of its own on the queries that run, and on the wait.
     #[test]
     fn tenants_have_settings() {
