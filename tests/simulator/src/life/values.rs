@@ -7,7 +7,7 @@ use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Group, StatKey};
 
 use super::Life;
 use super::charges::on_full;
-use super::figures::{Holds, ensure_eq};
+use crate::holds::{Holds, ensure_eq};
 use crate::script::{Op, Verb, What};
 use crate::twin::{Held, Key};
 
