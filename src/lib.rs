@@ -281,7 +281,7 @@ pub use memcg_derive::Weigh;
 #[cfg(all(feature = "_simulated-time", debug_assertions))]
 #[doc(hidden)]
 pub mod simulated_time {
-    pub use crate::sync::clock::by_hand::{Wait, advance, now, stop, wait_of, wait_of_named};
+    pub use crate::sync::clock::in_hand::*;
 }
 
 /// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`],

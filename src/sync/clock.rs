@@ -3,24 +3,28 @@
 //!
 //! It is the system's clock, read where it is called. With the feature `_simulated-time`, and with
 //! debug assertions, which a release build has none of, a test may stop it and move it by hand: what
-//! takes two seconds then takes none, and a run is over at the instant that the test says. The
+//! takes two seconds then takes none, and a run is over at the instant that the test says. Under
+//! shuttle time stands still without the feature; with it, the run moves the clock there, too. The
 //! feature is for the crate's own tests and may change at any time.
 
-#[cfg(all(feature = "_simulated-time", debug_assertions, not(any(loom, shuttle))))]
+#[cfg(all(feature = "_simulated-time", debug_assertions, not(loom)))]
 pub(crate) use by_hand::{now, park, sleep};
-#[cfg(not(all(feature = "_simulated-time", debug_assertions, not(any(loom, shuttle)))))]
+#[cfg(not(all(feature = "_simulated-time", debug_assertions, not(loom))))]
 pub(crate) use system::now;
 #[cfg(not(any(loom, shuttle, all(feature = "_simulated-time", debug_assertions))))]
 pub(crate) use system::{park, sleep};
 
-#[cfg(not(all(feature = "_simulated-time", debug_assertions, not(any(loom, shuttle)))))]
+#[cfg(any(
+    loom,
+    not(shuttle),
+    not(all(feature = "_simulated-time", debug_assertions))
+))]
 mod system {
-    use std::time::Instant;
-
     /// The present instant.
     #[inline(always)]
-    pub(crate) fn now() -> Instant {
-        Instant::now()
+    #[cfg(not(all(feature = "_simulated-time", debug_assertions, not(loom))))]
+    pub(crate) fn now() -> std::time::Instant {
+        std::time::Instant::now()
     }
 
     #[cfg(not(any(loom, shuttle)))]
@@ -37,21 +41,45 @@ mod system {
     }
 }
 
+/// What a test has of the clock.
 #[cfg(all(feature = "_simulated-time", debug_assertions))]
-#[cfg_attr(
-    any(loom, shuttle),
-    allow(dead_code, reason = "time stands still in a model")
-)]
+pub(crate) mod in_hand {
+    #[cfg(shuttle)]
+    pub use super::by_hand::threads;
+    #[cfg(not(loom))]
+    pub use super::by_hand::{Wait, advance, next_end, now, stop, wait_of, wait_of_named};
+}
+
+#[cfg(all(feature = "_simulated-time", debug_assertions, not(loom)))]
 pub(crate) mod by_hand {
     use std::collections::HashMap;
+    #[cfg(not(shuttle))]
+    use std::sync::Condvar;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-    use std::thread::{Thread, ThreadId};
+    use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+    #[cfg(not(shuttle))]
+    use std::thread::{Thread, ThreadId, current as this_thread};
     use std::time::{Duration, Instant};
+
+    #[cfg(shuttle)]
+    use super::super::checker::{self as system, Thread, ThreadId, current as this_thread};
+    #[cfg(not(shuttle))]
+    use super::system;
 
     /// Nanoseconds that the clock was moved by; [`RUNS`] where it is the system's.
     static MOVED: AtomicU64 = AtomicU64::new(RUNS);
     const RUNS: u64 = u64::MAX;
+
+    /// Threads that the crate has started in this run, and that have not ended.
+    #[cfg(shuttle)]
+    pub(crate) static THREADS: AtomicU64 = AtomicU64::new(0);
+
+    /// Threads that the crate has started in this run, and that have not ended.
+    #[cfg(shuttle)]
+    pub fn threads() -> u64 {
+        // No edge: shuttle runs one thread at a time.
+        THREADS.load(Ordering::SeqCst)
+    }
 
     /// The instant at which the clock was first stopped.
     static STOPPED: OnceLock<Instant> = OnceLock::new();
@@ -72,6 +100,7 @@ pub(crate) mod by_hand {
     }
 
     static WAITING: Mutex<Option<HashMap<ThreadId, Waiting>>> = Mutex::new(None);
+    #[cfg(not(shuttle))]
     static MOVES: Condvar = Condvar::new();
 
     fn waiting() -> MutexGuard<'static, Option<HashMap<ThreadId, Waiting>>> {
@@ -94,6 +123,13 @@ pub(crate) mod by_hand {
     /// Stops the clock of the process, for good: from now on [`advance`] alone moves it.
     pub fn stop() {
         stopped_at();
+        // A run of shuttle that fails leaves threads behind, whose names the next one uses again.
+        #[cfg(shuttle)]
+        {
+            waiting().take();
+            // No edge: shuttle runs one thread at a time.
+            THREADS.store(0, Ordering::SeqCst);
+        }
         // No edge: no protocol depends on what the clock says.
         let _ = MOVED.compare_exchange(RUNS, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -113,8 +149,16 @@ pub(crate) mod by_hand {
             .filter(|waiting| waiting.until.is_some())
             .map(|waiting| waiting.thread.clone())
             .collect();
+        #[cfg(not(shuttle))]
         MOVES.notify_all();
         threads.iter().for_each(Thread::unpark);
+    }
+
+    /// The next instant at which a wait of any thread ends by itself.
+    pub fn next_end() -> Option<Instant> {
+        let waiting = waiting();
+        let all = waiting.iter().flat_map(HashMap::values);
+        all.filter_map(|waiting| waiting.until.flatten()).min()
     }
 
     /// The wait by the stopped clock that this thread is in.
@@ -139,7 +183,7 @@ pub(crate) mod by_hand {
 
     /// Marks this thread as one that waits, and counts that.
     fn begin(waiting: &mut Option<HashMap<ThreadId, Waiting>>, until: Option<Instant>) -> ThreadId {
-        let thread = std::thread::current();
+        let thread = this_thread();
         let id = thread.id();
         let new = || Waiting {
             thread,
@@ -167,17 +211,13 @@ pub(crate) mod by_hand {
     pub(crate) fn park(most: Option<Duration>) {
         // No edge: no protocol depends on what the clock says.
         if MOVED.load(Ordering::SeqCst) == RUNS {
-            match most {
-                Some(most) => std::thread::park_timeout(most),
-                None => std::thread::park(),
-            }
-            return;
+            return system::park(most);
         }
         let until = most.map(|most| now() + most);
         let thread = begin(&mut waiting(), until);
         // Marked, then a look: who moves the clock after this unparks the thread.
         if until.is_none_or(|until| now() < until) {
-            std::thread::park();
+            system::park(None);
         }
         end(&mut waiting(), thread);
     }
@@ -185,14 +225,25 @@ pub(crate) mod by_hand {
     pub(crate) fn sleep(time: Duration) {
         // No edge: no protocol depends on what the clock says.
         if MOVED.load(Ordering::SeqCst) == RUNS {
-            return std::thread::sleep(time);
+            return system::sleep(time);
         }
         let until = now() + time;
+        #[cfg(not(shuttle))]
         let mut waiting = waiting();
         while now() < until {
-            let thread = begin(&mut waiting, Some(until));
-            waiting = MOVES.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-            end(&mut waiting, thread);
+            #[cfg(not(shuttle))]
+            {
+                let thread = begin(&mut waiting, Some(until));
+                waiting = MOVES.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                end(&mut waiting, thread);
+            }
+            // A lock of the system would stop all threads of the run.
+            #[cfg(shuttle)]
+            {
+                let thread = begin(&mut waiting(), Some(until));
+                system::sleep(time);
+                end(&mut waiting(), thread);
+            }
         }
     }
 }

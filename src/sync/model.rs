@@ -12,9 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, park, rest,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, rest,
     thread_local,
 };
+#[cfg(not(all(shuttle, feature = "_simulated-time", debug_assertions)))]
+pub(crate) use still::{is_over, park, sleep, start_thread};
+
+#[cfg(all(shuttle, feature = "_simulated-time", debug_assertions))]
+pub(crate) use simulated::{is_over, park, sleep, start_thread};
 
 std::thread_local! {
     /// The barrier pair orders memory in the model that this thread of the system runs, with all
@@ -186,22 +191,63 @@ impl Patience {
     }
 }
 
-pub(crate) fn sleep(_: std::time::Duration) {
-    checker::yield_now();
-}
-
 pub(crate) fn pause() {
     checker::yield_now();
 }
 
-/// Threads of a model are its own.
-pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
-    Err(std::io::ErrorKind::Unsupported.into())
+/// Time stands still in a model, or its runs would differ; and its threads are its own.
+#[cfg(not(all(shuttle, feature = "_simulated-time", debug_assertions)))]
+mod still {
+    use std::io::{Error, ErrorKind};
+    use std::time::{Duration, Instant};
+
+    pub(crate) use super::checker::park;
+    use super::checker::{Thread, yield_now};
+
+    pub(crate) fn sleep(_: Duration) {
+        yield_now();
+    }
+
+    pub(crate) fn start_thread(
+        _: &str,
+        _: impl FnOnce() + Send + 'static,
+    ) -> Result<Thread, Error> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn is_over(_: Instant) -> bool {
+        false
+    }
 }
 
-/// Time stands still in a model, or its runs would differ.
-pub(crate) fn is_over(_: std::time::Instant) -> bool {
-    false
+/// The run moves the clock, and the threads that the crate starts are threads of the run.
+#[cfg(all(shuttle, feature = "_simulated-time", debug_assertions))]
+mod simulated {
+    use std::io::Error;
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
+    use super::super::clock::by_hand::THREADS;
+    pub(crate) use super::super::clock::{park, sleep};
+    use super::checker::{Thread, spawn};
+
+    pub(crate) fn start_thread(
+        _: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Thread, Error> {
+        // No edge: shuttle runs one thread at a time.
+        THREADS.fetch_add(1, Ordering::SeqCst);
+        let body = || {
+            body();
+            // No edge: as above.
+            THREADS.fetch_sub(1, Ordering::SeqCst);
+        };
+        Ok(spawn(body).thread().clone())
+    }
+
+    pub(crate) fn is_over(deadline: Instant) -> bool {
+        super::super::clock::now() >= deadline
+    }
 }
 
 /// A model has one processor, or its runs would differ.

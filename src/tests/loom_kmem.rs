@@ -1,6 +1,5 @@
-//! Memory on nodes. No other thread takes what a thread has precharged. A read counts what is
-//! accounted once, while other threads flush, end accounts or release the group. A moved thread
-//! ends in the group that it was moved to last.
+//! Memory on nodes. A read counts what is accounted once, while other threads flush, end accounts or
+//! release the group. A moved thread ends in the group that it was moved to last.
 
 use super::common::{end, group};
 use super::loom_stat::bare;
@@ -8,9 +7,8 @@ use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
 use crate::kmem::{Kmem, KmemMember, NodeId, Placement};
-use crate::{Bytes, Freshness, Runtime, StatKey};
+use crate::{Bytes, Freshness, StatKey};
 
-const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
 
 fn account(group: &Group, bytes: u64) -> Kmem {
@@ -22,37 +20,6 @@ fn account(group: &Group, bytes: u64) -> Kmem {
 
 fn on(group: &Group, node: NodeId) -> i64 {
     group.numa_stat(StatKey::KERNEL, Freshness::Exact).get(node)
-}
-
-/// Another thread drains and charges what it finds, between admission and account. The account has
-/// its bytes all the same, and no group is above max.
-#[test]
-fn loom_precharge_vs_drain() {
-    model(|| {
-        let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(64));
-        let held = root.charge(60).unwrap();
-        let other = beside((root.clone(), root.memory()), |(root, memory)| {
-            memory.drain();
-            root.charge(4).ok()
-        });
-        let precharge = root.precharge(4);
-        let admitted = precharge.is_ok();
-        let kmem = precharge
-            .ok()
-            .map(|precharge| precharge.account(&Placement::on(NEAR, 4)));
-        let theirs = other.join().unwrap();
-        assert_eq!(root.forced(), 0, "an account forces no charge");
-        assert!(
-            !(admitted && theirs.is_some()),
-            "there is room for one of them"
-        );
-        assert_eq!(
-            root.live(),
-            60 + kmem.as_ref().map_or(0, |kmem| kmem.bytes())
-                + theirs.map_or(0, |charge| charge.bytes())
-        );
-        drop((kmem, held));
-    });
 }
 
 /// One thread accounts, another takes off, with a flush between.

@@ -8,7 +8,7 @@ use shuttle::scheduler::{
     DataSource as _, PctScheduler, RandomDataSource, ReplayScheduler, Schedule, Scheduler, Task,
     TaskId,
 };
-use shuttle::{Config, MaxSteps, Runner};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 /// As unoptimised code needs it.
 const STACK: usize = 1 << 19;
@@ -40,12 +40,34 @@ pub(super) fn check(schedules: usize, scenario: fn()) {
     println!("{} schedules", 2 * schedules);
 }
 
+/// Runs one schedule of `scenario`: a random one, or one with priorities, as the seed is.
+#[allow(
+    dead_code,
+    reason = "of those that share the file, the simulator alone has a scenario for each seed"
+)]
+pub(super) fn one(seed: u64, scenario: impl Fn() + Send + Sync + 'static) {
+    let mut config = config();
+    // The seed tells it.
+    config.failure_persistence = FailurePersistence::None;
+    // A script may be of many charges that are delayed, whose threads look again and again.
+    config.max_steps = MaxSteps::FailAfter(100 * STEPS);
+    if seed.is_multiple_of(2) {
+        Runner::new(Bursts::new(seed, 1), config).run(scenario);
+    } else {
+        Runner::new(PctScheduler::new_from_seed(seed, DEPTH, 1), config).run(scenario);
+    }
+}
+
 fn run(scheduler: impl Scheduler + 'static, scenario: fn()) {
+    Runner::new(scheduler, config()).run(scenario);
+}
+
+fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = STACK;
     config.max_steps = MaxSteps::FailAfter(STEPS);
     config.silence_warnings = true;
-    Runner::new(scheduler, config).run(scenario);
+    config
 }
 
 /// Threads that begin together.

@@ -7,16 +7,25 @@
 //! sum of what the run holds, to the byte; then all of it goes, and nothing is left.
 //!
 //! Operations name their subjects as they do where threads take turns; a subject that another thread
-//! works with is not there meanwhile. A seed is one script, and not one schedule.
+//! works with is not there meanwhile.
+//!
+//! The threads are the system's, and a seed is a script and no schedule; or they are shuttle's, which
+//! are scheduled by the seed, so that one seed is one run.
+
+#[cfg_attr(shuttle, path = "free/shuttle.rs")]
+#[cfg_attr(not(shuttle), path = "free/system.rs")]
+mod side;
+
+#[cfg(feature = "kmem")]
+mod containers;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::simulated_time as clock;
@@ -26,14 +35,12 @@ use memcg::{
     Registration, Runtime, StatKey, Unit,
 };
 
-use crate::life::figures::{ensure, ensure_eq};
-use crate::life::{configure, form_of_limits, limit, pools_of};
+use crate::configuration::{ITEMS, configure, form_of_limits, limit, pools_of};
+use crate::holds::{ensure, ensure_eq};
+#[cfg(feature = "kmem")]
+use crate::machine::Machine;
 use crate::script::{Act, Kind, Nature, Op, Setup, Size, Verb, What};
-use crate::threads::of_the_crate;
-use crate::twin::ITEMS;
-
-/// No run takes so long, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use side::{Mutex, MutexGuard, Patience, thread};
 
 /// More objects of a kind make a run slow and show nothing new.
 const MOST: usize = 48;
@@ -78,9 +85,17 @@ struct Asked {
     /// Calls that move a max: how many have begun, and how many have ended.
     moves_begun: AtomicU64,
     moves_ended: AtomicU64,
+    #[cfg(feature = "kmem")]
+    numbers: AtomicU64,
 }
 
 impl Asked {
+    /// A number that is not given twice.
+    #[cfg(feature = "kmem")]
+    fn next(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::SeqCst)
+    }
+
     fn add(&self, bytes: u64) {
         self.may_be_held.fetch_add(bytes, Ordering::SeqCst);
         self.ever.fetch_add(bytes, Ordering::SeqCst);
@@ -131,10 +146,14 @@ impl Reclaim for AskedCache {
             Nature::Stubborn => 0,
             Nature::Greedy => cache.evict(u64::MAX),
             Nature::Boasts => u64::MAX,
-            Nature::PanicsAtOnce => panic!("on purpose"),
+            Nature::PanicsAtOnce => {
+                side::panic_on_purpose();
+                0
+            }
             Nature::PanicsLate => {
-                cache.evict(want.div_ceil(2));
-                panic!("on purpose");
+                let freed = cache.evict(want.div_ceil(2));
+                side::panic_on_purpose();
+                freed
             }
             Nature::Half => {
                 cache.evict(want / 2);
@@ -180,6 +199,8 @@ struct World {
     registrations: Bag<Registration>,
     added: Mutex<BTreeMap<GroupId, [i64; ITEMS]>>,
     asked: Arc<Asked>,
+    #[cfg(feature = "kmem")]
+    containers: containers::Containers,
     /// A group may be cancelled, whatever it holds.
     cancels: bool,
 }
@@ -312,7 +333,11 @@ impl World {
                     .group(group)
                     .set_limits(Limits::new().importance(importance));
             }
-            What::Observe(group, whether) => self.group(group).set_observe_only(whether),
+            What::Observe(group, whether) => {
+                // Its max comes or goes.
+                let group = self.group(group);
+                self.asked.moves(|| group.set_observe_only(whether));
+            }
             What::Batch(group, batch) => self.group(group).memory().set_batch(batch),
             What::Charge(..)
             | What::ChargeSet(..)
@@ -430,9 +455,8 @@ impl World {
             | What::Time(_)
             | What::End
             | What::DropRuntime => {}
-            // They live on threads that take turns.
-            #[cfg(feature = "adapters")]
-            What::With(_) => {}
+            #[cfg(feature = "kmem")]
+            What::With(ref adapter) => self.step_containers(adapter),
         }
     }
 
@@ -849,6 +873,12 @@ impl World {
             let bytes = lock(&cache.shelf).as_ref().map_or(0, Charge::bytes);
             held.push((cache.group.clone(), false, bytes));
         }
+        #[cfg(feature = "kmem")]
+        {
+            let containers = self.containers.held().into_iter();
+            held.extend(containers.map(|(group, bytes)| (group, false, bytes)));
+            self.containers.hold(&self.runtime.root())?;
+        }
         let added = lock(&self.added).clone();
         let is_within = |below: &Group, top: &Group| {
             below == top || below.ancestors().any(|above| above == *top)
@@ -882,14 +912,21 @@ impl World {
         }
         let verdict = self.runtime.verify();
         ensure!(verdict.is_ok(), "{verdict}");
+        // What refusals are judged by.
+        let root = self.runtime.root();
+        let further = root.counter(self.further).expect("declared");
+        let live = root.live() + further.live();
+        let most = self.asked.may_be_held.load(Ordering::SeqCst);
+        ensure!(
+            live <= most,
+            "{live} bytes are live, and {most} may be held"
+        );
         Ok(())
     }
 
     /// All goes, and nothing is left.
     fn end(self) {
-        let World {
-            runtime, further, ..
-        } = &self;
+        let (runtime, further) = (&self.runtime, &self.further);
         drop(self.registrations.take_all());
         drop(self.tasks.take_all());
         for cache in std::mem::take(&mut *lock(&self.caches)) {
@@ -899,6 +936,8 @@ impl World {
         }
         drop(self.vectors.take_all());
         drop(self.kmems.take_all());
+        #[cfg(feature = "kmem")]
+        self.containers.end();
         drop(self.charges.take_all());
         for (group, bytes) in self.raws.take_all() {
             group.raw().uncharge(Bytes(bytes));
@@ -930,9 +969,10 @@ impl World {
 }
 
 fn do_act(act: Act, group: &Group) {
+    side::give_way();
     match act {
         Act::Nothing => {}
-        Act::Panics => panic!("on purpose"),
+        Act::Panics => side::panic_on_purpose(),
         Act::Charges(bytes) => drop(group.try_charge(Bytes(bytes))),
         Act::Creates => {
             if let Ok(made) = group.create("made", Limits::new()) {
@@ -945,10 +985,10 @@ fn do_act(act: Act, group: &Group) {
 
 /// Holds now, or soon: a thread of the crate may be at work.
 fn soon(what: &str, holds: impl Fn() -> Result<(), String>) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let patience = Patience::at_rest();
     while let Err(fault) = holds() {
-        assert!(Instant::now() < until, "{what}: {fault}");
-        thread::sleep(Duration::from_millis(1));
+        assert!(patience.lasts(), "{what}: {fault}");
+        side::pass();
     }
 }
 
@@ -972,20 +1012,7 @@ fn keeps_limits(ops: &[Op]) -> bool {
 /// # Panics
 /// When something does not hold.
 pub(crate) fn live(setup: &Setup, ops: &[Op]) {
-    clock::stop();
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // Time goes by for all threads, this one too: a drop may wait for a call.
-        scope.spawn(|| {
-            while !is_over.load(Ordering::SeqCst) {
-                clock::advance(Duration::from_millis(5));
-                thread::sleep(Duration::from_micros(50));
-            }
-        });
-        let lived = catch_unwind(AssertUnwindSafe(|| live_in_time(setup, ops)));
-        is_over.store(true, Ordering::SeqCst);
-        lived.unwrap_or_else(|panic| resume_unwind(panic));
-    });
+    side::live(setup, ops, live_in_time);
 }
 
 fn live_in_time(setup: &Setup, ops: &[Op]) {
@@ -1000,8 +1027,19 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
     drop(pools());
     let before = pools();
     let (builder, further, items) = configure(setup);
+    #[cfg(feature = "kmem")]
+    let machine = Arc::new(Machine::default());
+    #[cfg(feature = "kmem")]
+    let builder = if setup.adapters {
+        machine.has_nodes(setup.nodes.max(1));
+        builder.node_of(Arc::clone(&machine))
+    } else {
+        builder
+    };
     let runtime = builder.build().expect("as before");
     let world = World {
+        #[cfg(feature = "kmem")]
+        containers: containers::Containers::new(&runtime.root(), machine),
         groups: Mutex::new(vec![runtime.root()]),
         further,
         items,
@@ -1034,10 +1072,7 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
             Err(format!("{now:?}, and {before:?} before"))
         }
     });
-    soon("threads are left", || match of_the_crate() {
-        left if left.is_empty() => Ok(()),
-        left => Err(format!("{left:?}")),
-    });
+    soon("threads are left", side::threads_have_ended);
 }
 
 fn run(world: &World, setup: &Setup, ops: &[Op]) {
@@ -1055,22 +1090,19 @@ fn run(world: &World, setup: &Setup, ops: &[Op]) {
                         let turn: Vec<&Op> = mine
                             .drain(..end.map_or(mine.len(), |end| end + 1))
                             .collect();
-                        let one = thread::Builder::new()
-                            .spawn_scoped(scope, move || turn.iter().for_each(|op| world.step(op)));
-                        one.expect("a thread")
-                            .join()
-                            .unwrap_or_else(|panic| resume_unwind(panic));
+                        let one = scope.spawn(move || turn.iter().for_each(|op| world.step(op)));
+                        one.join().unwrap_or_else(|panic| resume_unwind(panic));
                     }
                 })
             })
             .collect();
-        let until = Instant::now() + PATIENCE;
+        let patience = Patience::new();
         while !actors.iter().all(thread::ScopedJoinHandle::is_finished) {
             if samples {
                 world.sample();
             }
-            assert!(Instant::now() < until, "a thread hangs");
-            thread::sleep(Duration::from_micros(50));
+            assert!(patience.lasts(), "a thread hangs");
+            side::pass();
         }
         for actor in actors {
             actor.join().unwrap_or_else(|panic| resume_unwind(panic));

@@ -1,4 +1,4 @@
-#![cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#![cfg(all(debug_assertions, not(loom)))]
 //! Seeded lives of groups, charges and all that goes with them, beside a naive twin.
 //!
 //! A seed makes a script of random operations over the calls of the crate. The script runs on
@@ -8,26 +8,58 @@
 //!
 //! * `script`: the operations, and how a seed makes them; `twin`: the model;
 //! * `life`: both side by side; `threads`: threads that take turns; `denied`: allocations that fail;
-//! * `free`: the same script on threads that run at once;
+//! * `free`: the same script on threads that run at once, of the system or, with `--cfg shuttle`, of
+//!   shuttle, and then there is nothing else;
 //! * `script::adapters`, `life::adapters`: operations on what adapters hold, with the feature
 //!   `adapters`;
 //! * `shrink`: the fewest operations that fail.
 
+mod configuration;
+#[cfg(not(shuttle))]
 mod denied;
 mod free;
+mod holds;
+#[cfg(not(shuttle))]
 mod life;
+#[cfg(feature = "kmem")]
+mod machine;
+#[cfg(shuttle)]
+#[path = "../../../src/tests/schedules/shuttle.rs"]
+#[allow(
+    dead_code,
+    reason = "scenarios are one script each, and others are many schedules"
+)]
+mod schedules;
 pub mod script;
 mod shrink;
+#[cfg(not(shuttle))]
 mod threads;
+#[cfg(not(shuttle))]
 mod twin;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use script::{Op, Setup};
 
-pub use shrink::{Failure, as_test, shrink};
+pub use shrink::{as_test, shrink};
+
+/// Why a run has failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The number of the operation; as many as there are for what came after the last.
+    pub operation: usize,
+    /// What did not agree.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at operation {}: {}", self.operation, self.message)
+    }
+}
 
 /// The pools are the process's: what is left in them is known where one life runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -47,13 +79,17 @@ pub fn replay(setup: &Setup, ops: &[Op]) {
 /// # Errors
 /// The operation, and what was wrong with it.
 pub fn run(setup: &Setup, ops: &[Op]) -> Result<(), Failure> {
-    tell(setup, ops, &mut |_, _, _| {})
+    #[cfg(not(shuttle))]
+    return tell(setup, ops, &mut |_, _, _| {});
+    #[cfg(shuttle)]
+    run_at_once(setup, ops)
 }
 
 /// Runs a script, and tells `hear` of each operation that is done, with a line of what is there.
 ///
 /// # Errors
 /// As [`run`].
+#[cfg(not(shuttle))]
 pub fn tell(
     setup: &Setup,
     ops: &[Op],

@@ -1,23 +1,24 @@
 //! `memcg-simulator SEED` tells the story of a run; `--runs N --seconds S` runs many.
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#[cfg(all(debug_assertions, not(loom)))]
 fn main() -> std::process::ExitCode {
     program::main()
 }
 
-// Its runs are those of threads: a model has its own. And the clock that it moves by hand is there with debug
-// assertions alone.
-#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+// Loom's models are its own. And the clock that a run moves by hand is there with debug assertions alone.
+#[cfg(not(all(debug_assertions, not(loom))))]
 fn main() {}
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#[cfg(all(debug_assertions, not(loom)))]
 mod program {
     use std::process::ExitCode;
     use std::time::{Duration, Instant};
 
     use clap::Parser;
     use memcg_simulator::script::{self, Op, Setup};
-    use memcg_simulator::{as_test, run, run_at_once, shrink, tell};
+    #[cfg(not(shuttle))]
+    use memcg_simulator::tell;
+    use memcg_simulator::{as_test, run, run_at_once, shrink};
 
     /// Seeded lives beside a naive twin.
     #[derive(Parser)]
@@ -39,13 +40,17 @@ mod program {
         /// Ends with the first run that fails, and does not reduce it.
         #[arg(long)]
         first: bool,
-        /// The threads run at once, and take no turns.
+        /// The threads run at once, and take no turns. Those of shuttle always do.
         #[arg(long)]
         at_once: bool,
         /// Adapters are in the script.
         #[cfg(feature = "adapters")]
         #[arg(long, conflicts_with = "at_once")]
         adapters: bool,
+        /// Containers on nodes are in the script.
+        #[cfg(feature = "kmem")]
+        #[arg(long)]
+        containers: bool,
     }
 
     impl Arguments {
@@ -53,6 +58,10 @@ mod program {
             #[cfg(feature = "adapters")]
             if self.adapters {
                 return script::draw_with_adapters(seed);
+            }
+            #[cfg(feature = "kmem")]
+            if self.containers {
+                return script::draw_with_containers(seed);
             }
             script::draw(seed)
         }
@@ -69,6 +78,12 @@ mod program {
     fn story(arguments: &Arguments, seed: u64) -> ExitCode {
         let (setup, ops) = arguments.draw(seed);
         println!("{setup:?}");
+        #[cfg(shuttle)]
+        let result = {
+            ops.iter().for_each(|op| println!("{op:?}"));
+            run(&setup, &ops)
+        };
+        #[cfg(not(shuttle))]
         let result = tell(&setup, &ops, &mut |number, op, line| {
             println!("{number:4} {op:?}: {line}");
         });

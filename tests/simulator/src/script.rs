@@ -4,13 +4,13 @@
 //! So every subset of a script is a script, and a failing one shrinks by leaving operations out.
 //! What the operations print with `{:?}` is the code that makes them.
 
-#[cfg(feature = "adapters")]
+#[cfg(feature = "kmem")]
 mod adapters;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
 
-#[cfg(feature = "adapters")]
+#[cfg(feature = "kmem")]
 pub use adapters::Adapter;
 
 /// The runtime of a run, and what the operations may be.
@@ -46,6 +46,8 @@ pub struct Setup {
     pub delay: u64,
     /// Pages lie where the run says, and groups are as large as adapters need it.
     pub adapters: bool,
+    /// The seed of the schedule, where shuttle's threads run the script.
+    pub schedule: u64,
 }
 
 impl Default for Setup {
@@ -66,6 +68,7 @@ impl Default for Setup {
             stat_batch: None,
             delay: 0,
             adapters: false,
+            schedule: 0,
         }
     }
 }
@@ -349,7 +352,7 @@ pub enum What {
     DropRuntime,
 
     /// Something is done with an adapter.
-    #[cfg(feature = "adapters")]
+    #[cfg(feature = "kmem")]
     With(Adapter),
 }
 
@@ -491,6 +494,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
         delay: pick(rng, &[0, 50, 2_000]),
         adapters: false,
+        schedule: 0,
     }
 }
 
@@ -513,7 +517,8 @@ const FOCUSES: [Option<(u8, u8)>; 12] = [
 /// Draws the script of a run.
 pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    script(rng, |setup| setup, |_| None)
+    let schedule = seed;
+    script(rng, |setup| Setup { schedule, ..setup }, |_| None)
 }
 
 /// Draws the script of a run with adapters. Every second operation or so is one of theirs.
@@ -521,12 +526,29 @@ pub fn draw(seed: u64) -> (Setup, Vec<Op>) {
 pub fn draw_with_adapters(seed: u64) -> (Setup, Vec<Op>) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let swarm = adapters::AdapterSwarm::draw(rng);
+    with_swarm(rng, seed, swarm)
+}
+
+/// Draws the script of a run with containers on nodes: what threads that run at once may share.
+#[cfg(feature = "kmem")]
+pub fn draw_with_containers(seed: u64) -> (Setup, Vec<Op>) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    with_swarm(rng, seed, adapters::AdapterSwarm::of_containers())
+}
+
+#[cfg(feature = "kmem")]
+fn with_swarm(
+    rng: &mut Xoshiro256PlusPlus,
+    schedule: u64,
+    swarm: adapters::AdapterSwarm,
+) -> (Setup, Vec<Op>) {
     let max = pick(rng, &[u64::MAX, 60_000, 200_000, 1 << 20, 1 << 40]);
     let nodes = pick(rng, &[1, 2, 2, 4]);
     let (setup, mut ops) = script(
         rng,
         |setup| Setup {
             adapters: true,
+            schedule,
             max,
             nodes,
             // What waits for its delay is another state of each wait.
@@ -568,10 +590,10 @@ fn script(
     while ops.len() < length {
         if let Some(what) = of_adapters(rng) {
             let thread = rng.random_range(0..setup.threads);
-            #[cfg(feature = "adapters")]
+            #[cfg(feature = "kmem")]
             let more = adapters::follow(rng, &what);
             ops.push(Op(thread, what));
-            #[cfg(feature = "adapters")]
+            #[cfg(feature = "kmem")]
             ops.extend(more.into_iter().map(|what| Op(thread, what)));
         }
         let row = match focus {

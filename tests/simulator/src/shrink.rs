@@ -1,27 +1,11 @@
 //! A script that fails, with the fewest operations.
 
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::life::figures::PATIENCE;
-use crate::run;
+use crate::holds::PATIENCE;
 use crate::script::{Op, Setup, Size, What};
-
-/// Why a run has failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The number of the operation; as many as there are for what came after the last.
-    pub operation: usize,
-    /// What did not agree.
-    pub message: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at operation {}: {}", self.operation, self.message)
-    }
-}
+use crate::{Failure, run};
 
 /// Reduces a script that fails to the fewest operations and the plainest setup that fail, for so
 /// long at most. Returns them with their failure.
@@ -52,15 +36,20 @@ pub fn shrink(
 
 type Best = (Setup, Vec<Op>, Failure);
 
-fn try_it(best: &mut Best, setup: Setup, ops: Vec<Op>) -> bool {
-    match run(&setup, &ops) {
-        Ok(()) => false,
-        Err(failure) if kind(&failure) != kind(&best.2) => false,
-        Err(failure) => {
-            *best = (setup, ops, failure);
-            true
+/// Schedules that a script is tried in: one with fewer operations has another one of the same seed.
+const SCHEDULES: u64 = if cfg!(shuttle) { 12 } else { 1 };
+
+fn try_it(best: &mut Best, mut setup: Setup, ops: Vec<Op>) -> bool {
+    for _ in 0..SCHEDULES {
+        match run(&setup, &ops) {
+            Err(failure) if kind(&failure) == kind(&best.2) => {
+                *best = (setup, ops, failure);
+                return true;
+            }
+            _ => setup.schedule = setup.schedule.wrapping_add(1),
         }
     }
+    false
 }
 
 /// What a failure says, without numbers and paths.

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 
 use memcg::{Limit, Limits, PageCounter, Percent};
 
+use crate::configuration::ITEMS;
+
 /// Memory, and one further counter.
 pub(crate) const COUNTERS: usize = 2;
-
-/// Items of statistics that operations add to.
-pub(crate) const ITEMS: usize = 4;
 
 /// What holds bytes, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

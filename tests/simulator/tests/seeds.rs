@@ -1,14 +1,20 @@
-#![cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#![cfg(all(debug_assertions, not(loom)))]
 //! Some hundreds of seeds, as part of the ordinary tests.
 
+#[cfg(not(shuttle))]
 use std::time::{Duration, Instant};
 
-use memcg_simulator::{run, run_at_once, script};
+#[cfg(not(shuttle))]
+use memcg_simulator::run_at_once;
+#[cfg(shuttle)]
+use memcg_simulator::script::{Op, Setup};
+use memcg_simulator::{run, script};
 
 /// Other seeds than a run by hand begins with.
 const FROM: u64 = 1_000_000;
 const SEEDS: u64 = 400;
 
+#[cfg(not(shuttle))]
 #[test]
 fn runs_agree_with_the_twin() {
     for seed in FROM..FROM + SEEDS {
@@ -20,7 +26,7 @@ fn runs_agree_with_the_twin() {
 }
 
 /// The step of the adapters runs it: `cargo test` compiles none of them.
-#[cfg(feature = "adapters")]
+#[cfg(all(feature = "adapters", not(shuttle)))]
 #[test]
 fn runs_with_adapters_agree_with_the_twin() {
     for seed in FROM..FROM + SEEDS {
@@ -34,7 +40,38 @@ fn runs_with_adapters_agree_with_the_twin() {
     }
 }
 
+/// Each seed is a script and a schedule of shuttle's threads. `SHUTTLE_RUNS=20`: so many times as many;
+/// `SHUTTLE_SEED=N`: others.
+#[cfg(shuttle)]
+fn threads_come_to_rest(draw: fn(u64) -> (Setup, Vec<Op>), words: &str) {
+    let number =
+        |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
+    let from = FROM + number("SHUTTLE_SEED", 0) * 10_000;
+    for seed in from..from + SEEDS * number("SHUTTLE_RUNS", 1) {
+        let (setup, ops) = draw(seed);
+        if let Err(failure) = run(&setup, &ops) {
+            panic!(
+                "`RUSTFLAGS='--cfg shuttle' cargo run --profile shuttle -p memcg-simulator -- {words}{seed}` \
+                 tells it: {failure}"
+            );
+        }
+    }
+}
+
+#[cfg(shuttle)]
+#[test]
+fn shuttle_threads_of_a_seed_come_to_rest() {
+    threads_come_to_rest(script::draw, "");
+}
+
+#[cfg(all(feature = "kmem", shuttle))]
+#[test]
+fn shuttle_threads_that_share_containers_come_to_rest() {
+    threads_come_to_rest(script::draw_with_containers, "--containers ");
+}
+
 /// For some seconds; the program runs longer.
+#[cfg(not(shuttle))]
 #[test]
 fn threads_that_run_at_once_come_to_rest() {
     let until = Instant::now() + Duration::from_secs(4);

@@ -182,6 +182,9 @@ impl PerCpuAllocator {
     /// those of its pages again, and the accounts of all objects there follow. Costs a look-up for
     /// each processor and page, and a relocation for each object. With one node it does nothing.
     ///
+    /// Memory that ends on another thread while its account is looked at here stays charged until this
+    /// call gives it back.
+    ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// memcg_kmem::PerCpuAllocator::of(&runtime.root())?.migrated(0..usize::MAX);

@@ -15,8 +15,9 @@ use memcg::{
     ReclaimPriority, Registration,
 };
 
-use super::figures::{Holds, ensure_eq};
-use super::{Life, OOM_TIME};
+use super::Life;
+use crate::configuration::OOM_TIME;
+use crate::holds::{Holds, ensure_eq};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 

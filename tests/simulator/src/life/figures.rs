@@ -1,42 +1,15 @@
 //! What must hold after each operation, and what is looked at now and then.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
 use memcg::{Event, Group, PressureLevel};
 
-use super::{Life, OOM_TIME};
+use super::Life;
+use crate::configuration::OOM_TIME;
+use crate::holds::{Holds, PATIENCE, ensure, ensure_eq};
 use crate::twin::COUNTERS;
-
-/// For how many milliseconds a thread of the runtime may do what it does for a moment. A script that
-/// is known to fail has less: it fails again and again as it shrinks.
-pub(crate) static PATIENCE: AtomicU64 = AtomicU64::new(5_000);
-
-/// What does not hold.
-pub(super) type Holds = Result<(), String>;
-
-macro_rules! ensure {
-    ($holds:expr, $($told:tt)+) => {
-        if !$holds {
-            return Err(format!($($told)+));
-        }
-    };
-}
-
-macro_rules! ensure_eq {
-    ($found:expr, $expected:expr, $($told:tt)+) => {
-        match (&$found, &$expected) {
-            (found, expected) if found == expected => {}
-            (found, expected) => {
-                let of = format!($($told)+);
-                return Err(format!("{of}: {found:?}, the twin has {expected:?}"));
-            }
-        }
-    };
-}
-
-pub(crate) use {ensure, ensure_eq};
 
 impl Life {
     /// Holds now; or soon, where a thread of the runtime may be at work. What that thread does for

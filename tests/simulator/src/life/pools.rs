@@ -1,7 +1,7 @@
 //! Objects of the pools, and the groups that they are of.
 
 use super::Life;
-use super::figures::{Holds, ensure, ensure_eq};
+use crate::holds::{Holds, ensure, ensure_eq};
 
 impl Life {
     /// Rows of the pools add up. A group that has gone has no object any more.

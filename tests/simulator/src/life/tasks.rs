@@ -11,7 +11,7 @@ use memcg::{Bytes, Charge, ChargeError, OnFull};
 use super::Life;
 use super::callbacks::Bell;
 use super::delays::Delay;
-use super::figures::Holds;
+use crate::holds::Holds;
 use crate::script::{Act, Kind, Op, Size, Verb, What};
 use crate::threads::Begun;
 use crate::twin::{Held, Key};

@@ -7,7 +7,7 @@ use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Group, StatKey};
 
 use super::Life;
 use super::charges::on_full;
-use super::figures::{Holds, ensure_eq};
+use crate::holds::{Holds, ensure_eq};
 use crate::script::{Op, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -356,6 +356,13 @@ impl Life {
         let ask = self.ask(group, 0, Verb::Plain, charged);
         let found = self.on(op, group, move |group| {
             let precharge = group.precharge(Bytes(charged))?;
+            // It is a charge, which a drain leaves alone.
+            group.memory().drain();
+            let (holds, live) = (precharge.bytes(), group.live());
+            assert!(
+                holds == charged && live >= charged,
+                "{holds} bytes of {charged} are precharged, and {live} live"
+            );
             let mut placement = Placement::new();
             placement.add(Self::node(spot), Bytes(bytes));
             Ok(precharge.account(&placement))

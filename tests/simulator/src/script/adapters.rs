@@ -153,6 +153,19 @@ pub(super) struct AdapterSwarm {
 }
 
 impl AdapterSwarm {
+    pub(super) fn of_containers() -> AdapterSwarm {
+        AdapterSwarm {
+            allocators: false,
+            channels: false,
+            requests: false,
+            containers: true,
+            host: false,
+            metrics: false,
+            faults: false,
+        }
+    }
+
+    #[cfg(feature = "adapters")]
     pub(super) fn draw(rng: &mut Xoshiro256PlusPlus) -> AdapterSwarm {
         // Some runs have one adapter alone, so that two of a kind meet.
         let only = match rng.random_range(0..12_u8) {

@@ -16,7 +16,7 @@ use memcg_alloc::{
 };
 
 use super::super::Life;
-use super::super::figures::{Holds, ensure_eq};
+use crate::holds::{Holds, ensure_eq};
 use crate::script::{Adapter, Op};
 use crate::twin::Key;
 

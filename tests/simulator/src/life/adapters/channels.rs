@@ -11,9 +11,9 @@ use memcg_tokio::{
 };
 
 use super::super::Life;
-use super::super::figures::{Holds, ensure};
 use super::Waits;
 use crate::denied;
+use crate::holds::{Holds, ensure};
 use crate::script::{Act, Adapter, Op, Size, Verb};
 use crate::twin::{Key, No};
 

@@ -1,22 +1,20 @@
 //! Vectors, strings and objects on memory nodes, on a machine whose pages lie where the life says.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use memcg::kmem::{NodeId, NodeOf, PageNode};
+use memcg::kmem::NodeId;
 use memcg::{ChargeError, Freshness, Group, StatKey};
 use memcg_kmem::{
-    KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, PerCpuAllocator, PerCpuBytes, PerCpuShape,
-    StoreKey,
+    KmemBox, KmemSlab, KmemStore, KmemVec, PerCpuAllocator, PerCpuBytes, PerCpuShape, StoreKey,
 };
 
 use super::super::Life;
-use super::super::figures::{Holds, ensure, ensure_eq};
 use crate::denied;
+use crate::holds::{Holds, ensure, ensure_eq};
+use crate::machine::{Machine, PAGE, refusal};
 use crate::script::{Adapter, Op};
 use crate::twin::Key;
 
-const PAGE: usize = 4_096;
 const OF_A_KIND_MAX: usize = 12;
 const VECTORS_MAX: usize = 4;
 
@@ -27,78 +25,6 @@ const LEFT_MAX: usize = 4_096;
 
 /// Objects of a turn: more than one page has.
 const OBJECTS: usize = 300;
-
-/// A machine: where each page lies. A page has a place once it was asked for.
-#[derive(Debug, Default)]
-pub(super) struct Machine(Mutex<Places>);
-
-#[derive(Debug, Default)]
-struct Places {
-    nodes: usize,
-    of_page: BTreeMap<usize, Place>,
-    asked: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    node: usize,
-    /// The first answer is that nobody has touched it.
-    is_late: bool,
-}
-
-impl Machine {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_nodes(&self, nodes: usize) {
-        self.places().nodes = nodes;
-    }
-
-    /// The node of a page that was asked for.
-    fn node(&self, address: usize) -> Option<usize> {
-        let places = self.places();
-        places
-            .of_page
-            .get(&(address / PAGE))
-            .map(|place| place.node)
-    }
-
-    fn move_pages(&self, by: usize) {
-        let places = &mut *self.places();
-        let nodes = places.nodes.max(1);
-        for place in places.of_page.values_mut() {
-            place.node = (place.node + by) % nodes;
-        }
-    }
-}
-
-impl NodeOf for Machine {
-    fn page_size(&self) -> usize {
-        PAGE
-    }
-
-    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
-        let mut guard = self.places();
-        let places = &mut *guard;
-        for (&address, found) in pages.iter().zip(found) {
-            let (asked, nodes) = (&mut places.asked, places.nodes.max(1));
-            let place = places.of_page.entry(address / PAGE).or_insert_with(|| {
-                *asked += 1;
-                Place {
-                    node: *asked % nodes,
-                    is_late: asked.is_multiple_of(5),
-                }
-            });
-            let is_late = std::mem::take(&mut place.is_late);
-            *found = if is_late {
-                PageNode::Untouched
-            } else {
-                PageNode::On(NodeId::new(place.node as u16))
-            };
-        }
-    }
-}
 
 /// A vector, and what is in it.
 struct Vector {
@@ -141,14 +67,6 @@ pub(super) struct Containers {
 
 fn pick<T>(of: &[T], number: u8) -> Option<usize> {
     (!of.is_empty()).then(|| usize::from(number) % of.len())
-}
-
-/// The charge that was refused. The system has memory for all of this.
-fn refusal(error: KmemError) -> ChargeError {
-    match error {
-        KmemError::Charge(error) => error,
-        error => panic!("no refusal of a group: {error}"),
-    }
 }
 
 impl Life {

@@ -26,7 +26,7 @@ use memcg::{ChargeError, RuntimeBuilder};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::Life;
-use super::figures::Holds;
+use crate::holds::Holds;
 use crate::script::{Adapter, Op, Setup, Verb, What};
 use crate::twin::No;
 

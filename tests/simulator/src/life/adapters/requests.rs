@@ -24,8 +24,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::super::Life;
-use super::super::figures::{Holds, ensure_eq};
 use super::{Rung, Waits};
+use crate::holds::{Holds, ensure_eq};
 use crate::script::{Adapter, Op, What};
 use crate::twin::Key;
 
