@@ -135,6 +135,7 @@ pub(crate) fn create(root: &Group, names: &mut Names) -> Group {
         .expect("a new name in a group that is online")
 }
 
+#[inline(always)]
 pub(crate) fn pair(group: &Group) {
     drop(
         group
