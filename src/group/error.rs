@@ -652,6 +652,9 @@ impl NameError {
             Some(NameError::Empty)
         } else if name.len() > Group::NAME_MAX {
             Some(NameError::TooLong)
+        } else if name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            // One pass over the bytes, for most names: all of it prints.
+            None
         } else if name.contains(char::is_control) {
             Some(NameError::Control)
         } else {
