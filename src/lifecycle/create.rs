@@ -98,6 +98,9 @@ pub(crate) fn create(
     let path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
+    // First of all, since this prefetches the place of the name: among many groups it is in no
+    // cache, and would be waited for under the lock of the shard.
+    let hash = names::hash(&tree.hierarchy, parent.first(), name);
     let init = |above: &Counter| {
         let mut init = CounterInit::below(above);
         init.covers |= settings.covers && above.is_memory();
@@ -118,8 +121,7 @@ pub(crate) fn create(
         .iter()
         .any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.lock(&path));
-    let hash = names::hash(&tree.hierarchy, parent.first(), name)
-        .unwrap_or_else(|| NameHash::of_unnamed(&group));
+    let hash = hash.unwrap_or_else(|| NameHash::of_unnamed(&group));
     let linked = link(
         groups,
         &mut tree.hierarchy.lock_for(&group, hash),
