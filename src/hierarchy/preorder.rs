@@ -269,11 +269,23 @@ fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerS
     left
 }
 
-fn sorted(mut children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
-    if by_name {
-        children.sort_by(|one, other| place(one).cmp(&place(other)));
+/// Handles on the children, by name if asked for. Each child lies on a page of its own, so its place
+/// in the order is read once: a sort that compares children reads each some twenty times, and took a
+/// third of a snapshot of a million groups.
+fn sorted(children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
+    if !by_name {
+        return children.into_iter();
     }
-    children.into_iter()
+    let mut places: Vec<_> = children
+        .iter()
+        .enumerate()
+        .map(|(at, child)| (place(child), at))
+        .collect();
+    places.sort_unstable();
+    let order: Vec<usize> = places.into_iter().map(|(_, at)| at).collect();
+    let mut children: Vec<_> = children.into_iter().map(Some).collect();
+    let in_order = order.into_iter().filter_map(|at| children[at].take());
+    in_order.collect::<Vec<_>>().into_iter()
 }
 
 /// Numbers first, in their order; then texts; then groups without a name, in the order of their
