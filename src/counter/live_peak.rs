@@ -109,6 +109,11 @@ pub(crate) fn note_mover(counter: &Counter, first: Option<&Block>) {
     let me = first.map_or(MOVERS, |_| mover_of(counter.index));
     for level in counter.path_to_root() {
         let word = &level.limits.mover;
+        // Levels that groups share have several movers, for good. A look first: an exchange takes
+        // the line from the other threads even where it fails, at each group that is made.
+        if word.load(Ordering::Relaxed) == MOVERS {
+            continue;
+        }
         // Before this thread's walk changes usage, by an exchange that releases. A thread that
         // reads usage and then finds itself the mover has not read what another one has added.
         let set = word.compare_exchange(NO_MOVER, me, Ordering::Relaxed, Ordering::Relaxed);
