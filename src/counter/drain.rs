@@ -405,7 +405,7 @@ impl Stocks {
         let mut cut = false;
         for claim in self.claims.drain(..) {
             // SAFETY: the slot lies in a block of the registry, which is never freed.
-            let units = unsafe { &*claim.slot }.settle(claim.units);
+            let units = unsafe { &*claim.slot }.settle_claim(claim.units);
             claim
                 .stock
                 .usage

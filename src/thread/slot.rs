@@ -94,7 +94,7 @@ impl Slot {
         // Relaxed: only this thread writes `filled`.
         let filled = self.filled.load(Ordering::Relaxed);
         // Acquire (E2): an owner that sees a cut claim sees what its drainer saw; pairs with
-        // `settle`.
+        // `settle_claim`.
         let drained = self.drained.load(Ordering::Acquire);
         let credit = credit(filled, drained);
         // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond
@@ -121,10 +121,10 @@ impl Slot {
     #[inline(always)]
     fn lower_to(&self, left: u64, fenced: bool) -> Consume {
         // Release (E2): the drainer that reads it sees what this thread did before; pairs with
-        // `available` and `settle`.
+        // `available` and `settle_claim`.
         self.filled.store(left, Ordering::Release);
-        // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the
-        // claim, or the drainer sees this word and takes these units off its claim.
+        // light (E2): pairs with the heavy between `claim` and `settle_claim`. Either the owner
+        // sees the claim, or the drainer sees this word and takes these units off its claim.
         // Mutation: e2-consume-without-light
         light_side(fenced);
         // Mutation: e2-consume-does-not-look-again
@@ -376,7 +376,7 @@ impl Slot {
     }
 
     /// Claims all credit in sight. The claim holds only after a heavy barrier and
-    /// [`settle`](Self::settle).
+    /// [`settle_claim`](Self::settle_claim).
     pub(crate) fn claim(&self) -> u64 {
         let available = self.available();
         if available > 0 {
@@ -390,7 +390,7 @@ impl Slot {
 
     /// Returns what of a claim is really the drainer's, after the heavy barrier. The owner has
     /// consumed the rest meanwhile.
-    pub(crate) fn settle(&self, claimed: u64) -> u64 {
+    pub(crate) fn settle_claim(&self, claimed: u64) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2): after the barrier every consume that did not see the claim is in this word;
         // pairs with `consume`.
