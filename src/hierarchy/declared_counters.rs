@@ -152,17 +152,28 @@ mod tests {
     /// A thread finds a counter while another declares it: the key that it makes of it is good.
     #[test]
     fn a_counter_that_is_found_is_known() {
-        let rounds = many(500);
+        let rounds = many(10_000);
         let all: Vec<_> = (0..rounds)
             .map(|_| DeclaredCounters::new(Vec::new(), 8))
             .collect();
         let at = AtomicUsize::new(0);
         let mut unknown = 0;
+        // The moment is short, so a thread mostly spins; it yields now and then, for processors may
+        // be fewer than threads.
+        let wait = |tries: &mut u32| {
+            *tries += 1;
+            if tries.is_multiple_of(128) {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        };
         thread::scope(|scope| {
             scope.spawn(|| {
                 for (round, counters) in all.iter().enumerate() {
+                    let mut tries = 0;
                     while at.load(Ordering::Acquire) < round {
-                        thread::yield_now();
+                        wait(&mut tries);
                     }
                     for place in 0..8 {
                         let name = format!("c{place}");
@@ -173,10 +184,11 @@ mod tests {
             for (round, counters) in all.iter().enumerate() {
                 at.store(round, Ordering::Release);
                 for number in 1..=8 {
+                    let mut tries = 0;
                     let found = loop {
                         match counters.get(number) {
                             Some(found) => break found,
-                            None => thread::yield_now(),
+                            None => wait(&mut tries),
                         }
                     };
                     let is_known = counters.is_of(number, found.builder);

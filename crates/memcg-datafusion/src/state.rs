@@ -183,7 +183,7 @@ impl InGroupPlanner {
         };
         // This state lives as long as the planner plans, or the plan that may be made again. It is
         // made for each statement, so it is a clone: a builder would hash each function's names
-        // anew, which takes more than all else that a group's session adds to planning.
+        // anew, a quarter of all that a group's session would then add to a query.
         let mut state = state.clone();
         // SAFETY: the calls are plain readers of DataFusion that return a field of the state.
         #[allow(unsafe_code)]
