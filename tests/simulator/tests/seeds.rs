@@ -1,6 +1,7 @@
 #![cfg(all(debug_assertions, not(loom)))]
 //! Some hundreds of seeds, as part of the ordinary tests.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(not(shuttle))]
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,17 @@ use memcg_simulator::{run, script};
 const FROM: u64 = 1_000_000;
 const SEEDS: u64 = 400;
 
+/// One test at a time: a life looks at the size of the heap, which the script that another test draws
+/// would be a part of.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(not(shuttle))]
 #[test]
 fn runs_agree_with_the_twin() {
+    let _alone = alone();
     for seed in FROM..FROM + SEEDS {
         let (setup, ops) = script::draw(seed);
         if let Err(failure) = run(&setup, &ops) {
@@ -29,6 +38,7 @@ fn runs_agree_with_the_twin() {
 #[cfg(all(feature = "adapters", not(shuttle)))]
 #[test]
 fn runs_with_adapters_agree_with_the_twin() {
+    let _alone = alone();
     for seed in FROM..FROM + SEEDS {
         let (setup, ops) = script::draw_with_adapters(seed);
         if let Err(failure) = run(&setup, &ops) {
@@ -44,6 +54,7 @@ fn runs_with_adapters_agree_with_the_twin() {
 /// `SHUTTLE_SEED=N`: others.
 #[cfg(shuttle)]
 fn threads_come_to_rest(draw: fn(u64) -> (Setup, Vec<Op>), words: &str) {
+    let _alone = alone();
     let number =
         |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
     let from = FROM + number("SHUTTLE_SEED", 0) * 10_000;
@@ -74,6 +85,7 @@ fn shuttle_threads_that_share_containers_come_to_rest() {
 #[cfg(not(shuttle))]
 #[test]
 fn threads_that_run_at_once_come_to_rest() {
+    let _alone = alone();
     let until = Instant::now() + Duration::from_secs(4);
     for seed in (FROM..).take_while(|_| Instant::now() < until) {
         let (setup, ops) = script::draw(seed);
