@@ -1,7 +1,7 @@
 //! Walks of a closed stock, outside of slow paths.
 
 use super::loom_exceeded::{charge_and_ask, is_alert, is_marked, with_max};
-use super::loom_level::{charge_vs_set_max, unstocked, walk_vs_set_max};
+use super::loom_level::{charge_vs_set_max, walk_vs_set_max};
 use super::{model, model_without_pair, race, stocked};
 use crate::PageCounter;
 use crate::counter::slow_path::SlowPath;
@@ -33,26 +33,6 @@ fn loom_closed_charge_vs_set_max() {
 #[test]
 fn loom_closed_walk_vs_set_max() {
     model(|| walk_vs_set_max(charge_with_block));
-}
-
-/// Two threads want the last unit of the parent: one gets it, and the other leaves nothing behind.
-#[test]
-fn loom_closed_walk_vs_refusal() {
-    model_without_pair(|| {
-        let parent = PageCounter::root(unstocked().max(1));
-        let child = parent.child();
-        with_peak(&child, 1);
-        let charge = |counter: &PageCounter| with_block(|| counter.charge(1).is_ok());
-        let (first, second) = race(
-            child.clone(),
-            move |child| charge(&child),
-            || charge(&child),
-        );
-        assert!(first != second, "one unit for one charge");
-        assert_eq!((child.usage(), parent.usage()), (1, 1));
-        child.uncharge(1);
-        assert_eq!((child.usage(), parent.usage()), (0, 0));
-    });
 }
 
 /// E4. A stock opens while a forced charge goes above max outside of any slow path: freed units are

@@ -238,32 +238,6 @@ fn loom_offline_vs_charge() {
     });
 }
 
-/// A set is charged and refused as one: a refusal leaves no trace at the counters charged before,
-/// nor below the level that has refused.
-#[test]
-fn loom_set_vs_refusal() {
-    model_without_pair(|| {
-        let mut builder = bare().max(Bytes(1));
-        let swap = builder.counter("swap", crate::Unit::Bytes);
-        let (_runtime, group) = with_group(builder, "group");
-        let charge =
-            move |group: &Group| group.charge_set(&[(CounterKey::MEMORY, 1), (swap, 1)]).ok();
-        let (there, here) = race(
-            group.clone(),
-            move |group| charge(&group),
-            || charge(&group),
-        );
-        assert!(
-            there.is_some() ^ here.is_some(),
-            "one unit of room, one winner"
-        );
-        assert_eq!(
-            (group.usage(), group.counter(swap).unwrap().usage()),
-            (1, 1)
-        );
-    });
-}
-
 /// E14. The only charger takes its group offline without a barrier, while a second thread charges
 /// the group.
 #[test]
@@ -431,26 +405,6 @@ fn loom_unowned_moves_vs_settle() {
         assert_eq!((shared.usage(), other.usage(), unowned::sum()), (0, 4, 4));
         unowned::charge_to(None);
         assert_eq!(runtime.root().usage(), 0);
-    });
-}
-
-/// A transfer that is refused changes no figure, and takes no other charge's room: of two that want
-/// the last unit one gets it.
-#[test]
-fn loom_transfer_vs_charge() {
-    model(|| {
-        let (runtime, from) = with_group(bare(), "from");
-        let to = runtime.root().create("to", Limits::new().max(1)).unwrap();
-        let mut moved = from.charge(1).unwrap();
-        let (charged, transferred) = race(
-            to.clone(),
-            |to| to.charge(1).ok(),
-            || moved.transfer(&to).is_ok(),
-        );
-        assert_ne!(transferred, charged.is_some());
-        assert_eq!(to.usage(), 1);
-        assert_eq!(from.usage(), u64::from(!transferred));
-        assert_eq!(runtime.root().usage(), 1 + u64::from(charged.is_some()));
     });
 }
 

@@ -64,24 +64,6 @@ fn loom_offline_vs_create_child() {
     }
 }
 
-/// Two threads take a group offline at once: it is offline when either call returns, and leaves its
-/// parent once.
-#[test]
-fn loom_offline_vs_offline() {
-    model(|| {
-        let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.charge(1).unwrap());
-        let off = |gone: Group| {
-            gone.offline().unwrap();
-            assert!(gone.is_offline());
-        };
-        race(gone.clone(), off, || off(gone));
-        runtime.settle();
-        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
-        assert_released_once(&runtime);
-    });
-}
-
 /// Two threads want one name: one gets it.
 #[test]
 fn loom_create_vs_create() {
