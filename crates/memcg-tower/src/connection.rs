@@ -181,6 +181,7 @@ impl Writes {
     #[cold]
     fn waits(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         self.waited();
+        // Mutation: a-connection-without-time-writes-on
         if self.left.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, NotTakenError));
         }

@@ -133,6 +133,7 @@ impl Upgrade {
             match Pin::new(&mut waits.real).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(Ok(connection)) => return waits.open(connection),
                 // The drop of ours fails the future of its user.
+                // Mutation: an-upgrade-that-fails-keeps-its-account
                 Poll::Ready(Err(_)) => return,
                 Poll::Pending => {
                     let mut state = lock(&self.state);

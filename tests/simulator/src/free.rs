@@ -1037,7 +1037,7 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
         builder
     };
     let runtime = builder.build().expect("as before");
-    let world = World {
+    let world = Arc::new(World {
         #[cfg(feature = "kmem")]
         containers: containers::Containers::new(&runtime.root(), machine),
         groups: Mutex::new(vec![runtime.root()]),
@@ -1057,9 +1057,10 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
             .iter()
             .any(|Op(_, what)| matches!(what, What::Oom(_, true))),
         runtime,
-    };
+    });
     run(&world, setup, ops);
     world.rest();
+    let world = Arc::into_inner(world).expect("the threads have ended");
     world.end();
     // The crate's threads end a while after their last work.
     clock::advance(Duration::from_secs(60));
@@ -1075,37 +1076,39 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
     soon("threads are left", side::threads_have_ended);
 }
 
-fn run(world: &World, setup: &Setup, ops: &[Op]) {
+/// The threads have their part of the script to themselves: one that hangs is left behind.
+fn run(world: &Arc<World>, setup: &Setup, ops: &[Op]) {
     let threads = setup.threads.max(2);
     let samples = keeps_limits(ops);
-    thread::scope(|scope| {
-        let actors: Vec<_> = (0..threads)
-            .map(|number| {
-                let mine = ops.iter().filter(|op| op.0 % threads == number);
-                let mut mine: VecDeque<&Op> = mine.collect();
-                scope.spawn(move || {
-                    // A thread that ends is followed by another.
-                    while !mine.is_empty() {
-                        let end = mine.iter().position(|op| op.1 == What::End);
-                        let turn: Vec<&Op> = mine
-                            .drain(..end.map_or(mine.len(), |end| end + 1))
-                            .collect();
-                        let one = scope.spawn(move || turn.iter().for_each(|op| world.step(op)));
-                        one.join().unwrap_or_else(|panic| resume_unwind(panic));
-                    }
-                })
+    let actors: Vec<_> = (0..threads)
+        .map(|number| {
+            let mine = ops.iter().filter(|op| op.0 % threads == number);
+            let mut mine: VecDeque<Op> = mine.cloned().collect();
+            let world = Arc::clone(world);
+            thread::spawn(move || {
+                // A thread that ends is followed by another.
+                while !mine.is_empty() {
+                    let end = mine.iter().position(|op| op.1 == What::End);
+                    let turn: Vec<Op> = mine
+                        .drain(..end.map_or(mine.len(), |end| end + 1))
+                        .collect();
+                    let world = Arc::clone(&world);
+                    let one = thread::spawn(move || turn.iter().for_each(|op| world.step(op)));
+                    one.join().unwrap_or_else(|panic| resume_unwind(panic));
+                }
             })
-            .collect();
-        let patience = Patience::new();
-        while !actors.iter().all(thread::ScopedJoinHandle::is_finished) {
-            if samples {
-                world.sample();
-            }
-            assert!(patience.lasts(), "a thread hangs");
-            side::pass();
+        })
+        .collect();
+    let patience = Patience::new();
+    // Each thread has its handle of the world as long as it works.
+    while Arc::strong_count(world) > 1 {
+        if samples {
+            world.sample();
         }
-        for actor in actors {
-            actor.join().unwrap_or_else(|panic| resume_unwind(panic));
-        }
-    });
+        assert!(patience.lasts(), "a thread hangs");
+        side::pass();
+    }
+    for actor in actors {
+        actor.join().unwrap_or_else(|panic| resume_unwind(panic));
+    }
 }

@@ -29,21 +29,25 @@ pub(super) fn live(setup: &Setup, ops: &[Op], life: fn(&Setup, &[Op])) {
     });
 }
 
-/// Ends with what takes so long only when it hangs.
+/// Ends with what takes so long only when it hangs: by the run's clock, not the system's.
+///
+/// A thread of its own moves that clock on, whatever the others do. So it goes on for one that waits
+/// for ever as it does for one that spins; and it stands still where the machine lets none of them run.
 pub(super) struct Patience(Instant);
 
 impl Patience {
+    /// Of all operations of a script: few of them wait, each for some seconds of that clock at most.
     pub(super) fn new() -> Self {
-        Patience(Instant::now() + Duration::from_secs(60))
+        Patience(clock::now() + Duration::from_secs(900))
     }
 
     /// Of a look at everything, beside what threads of the crate do last.
     pub(super) fn at_rest() -> Self {
-        Patience(Instant::now() + Duration::from_secs(10))
+        Patience(clock::now() + Duration::from_secs(300))
     }
 
     pub(super) fn lasts(&self) -> bool {
-        Instant::now() < self.0
+        clock::now() < self.0
     }
 }
 

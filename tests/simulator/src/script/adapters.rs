@@ -85,6 +85,9 @@ pub enum Adapter {
     Sent(u8),
     /// The client goes away.
     Leave(u8),
+    /// A connection of that group serves one request, by the number of a form, with so many bytes of a
+    /// body and of an answer. It breaks in a way that a number says, at the call or turn of another.
+    Serve(u8, u8, u32, u32, u8, u8),
 
     /// A vector in pages begins.
     Pages(u8, u16),
@@ -248,7 +251,15 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
             _ => return None,
         },
-        2 if swarm.requests => match rng.random_range(0..24) {
+        2 if swarm.requests => match rng.random_range(0..25) {
+            24 => {
+                let bytes =
+                    |rng: &mut Xoshiro256PlusPlus| pick(rng, &[0, 100, 5_000, 20_000, 45_000]);
+                let (body, answer) = (bytes(rng), bytes(rng));
+                // Most calls come before the tenth.
+                let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20]);
+                Adapter::Serve(a, rng.random(), body, answer, rng.random_range(0..12), at)
+            }
             0..=4 => {
                 let lengths = [None, None, Some(0), Some(100), Some(5_000), Some(20_000)];
                 Adapter::Request(a, rng.random_range(0..16), pick(rng, &lengths))

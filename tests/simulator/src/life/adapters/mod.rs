@@ -5,11 +5,12 @@
 //! figures.
 //!
 //! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
-//! * `requests`: requests and their bodies; `containers`: vectors, strings and objects on nodes;
+//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `containers`: vectors, strings and objects on nodes;
 //! * `host`: the files of the system; `metrics`: what is read and written from outside.
 
 mod allocators;
 mod channels;
+mod connections;
 mod containers;
 mod host;
 mod metrics;
@@ -151,6 +152,7 @@ impl Life {
             | Adapter::Take(_)
             | Adapter::Sent(_)
             | Adapter::Leave(_) => self.step_requests(op, adapter),
+            Adapter::Serve(..) => self.serve_connection(op, adapter),
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)

@@ -588,7 +588,7 @@ impl Life {
     }
 
     /// What bodies are to bring to a group.
-    fn promised_to(&self, group: usize) -> u64 {
+    pub(super) fn promised_to(&self, group: usize) -> u64 {
         let of_group = self
             .adapters
             .requests
