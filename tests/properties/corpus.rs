@@ -34,11 +34,6 @@ fn stats() {
 }
 
 #[test]
-fn reclaim() {
-    replay("reclaim", oracle::reclaim::run::run_bytes);
-}
-
-#[test]
 fn limits_parse() {
     replay("limits_parse", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

@@ -1,87 +1,8 @@
-//! Groups under pressure, with reclaimers of all characters; and which groups are in excess after
-//! any history.
+//! Which groups are in excess after any history.
 
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 use proptest::prelude::*;
 use proptest::sample::select;
-
-use crate::oracle::reclaim::ops::{Action, BATCHES, Character, Op, SIZES, Setting, Setup};
-use crate::oracle::reclaim::run::run;
-
-fn bytes() -> impl Strategy<Value = u64> {
-    prop_oneof![4 => select(&SIZES[1..14]), 2 => 0..300_000_u64, 1 => select(&SIZES[..])]
-}
-
-fn actions(liars: bool) -> impl Strategy<Value = Action> {
-    let characters = if liars {
-        &Character::ALL[..]
-    } else {
-        &Character::ALL[..1]
-    };
-    let registered = (select(characters), any::<u8>(), bytes());
-    prop_oneof![
-        6 => Just(Action::Create),
-        1 => Just(Action::Offline),
-        1 => Just(Action::OfflineTree),
-        10 => registered.prop_map(|(character, priority, bytes)| Action::Register { character, priority, bytes }),
-        6 => bytes().prop_map(Action::Fill),
-        1 => Just(Action::Unregister),
-        1 => Just(Action::DropActor),
-        12 => bytes().prop_map(Action::TryCharge),
-        1 => bytes().prop_map(Action::Charge),
-        6 => Just(Action::DropCharge),
-        5 => (select(&Setting::ALL[..]), bytes()).prop_map(|(setting, bytes)| Action::Set(setting, bytes)),
-        6 => bytes().prop_map(Action::SetMaxAbove),
-        6 => bytes().prop_map(Action::Reclaim),
-        2 => Just(Action::Answer),
-        1 => Just(Action::DropAnswer),
-        1 => Just(Action::Drain),
-        1 => Just(Action::Exit),
-    ]
-}
-
-fn ops(liars: bool, length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0..3_u8, any::<u8>(), actions(liars)).prop_map(|(thread, subject, action)| Op {
-        thread,
-        subject,
-        action,
-    });
-    prop::collection::vec(op, 0..length)
-}
-
-fn setups() -> impl Strategy<Value = Setup> {
-    let max = prop_oneof![2 => Just(u64::MAX), 2 => Just(4 << 20), 1 => 0..1_000_000_u64];
-    (
-        select(&BATCHES[..]),
-        any::<bool>(),
-        any::<bool>(),
-        any::<bool>(),
-        any::<bool>(),
-        max,
-    )
-        .prop_map(|(batch, adaptive, fence, recursive, patient, max)| Setup {
-            batch,
-            adaptive,
-            fence,
-            recursive,
-            patient,
-            max,
-        })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..crate::config() })]
-
-    #[test]
-    fn honest_reclaimers(setup in setups(), ops in ops(false, 60)) {
-        run(&setup, &ops);
-    }
-
-    #[test]
-    fn reclaimers_of_all_characters(setup in setups(), ops in ops(true, 60)) {
-        run(&setup, &ops);
-    }
-}
 
 /// One step of a history of excess.
 #[derive(Clone, Debug)]

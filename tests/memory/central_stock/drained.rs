@@ -1,7 +1,5 @@
 //! Calls that take the credit home: no charge is refused and no limit fails while it lies there.
 
-use memcg::Limit;
-
 use super::{
     MAX, PUTS_WHILE_CLOSED, Scene, assert_opens_after_eight, create, fill, is_kept, kinds, take,
 };
@@ -21,13 +19,6 @@ fn a_charge_of_another_group_drains_it() {
 }
 
 #[test]
-fn a_charge_of_its_own_group_drains_it() {
-    let scene = Scene::with_credit(900);
-    let _all = scene.queue.charge(1_000).expect("the credit is room");
-    assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
-}
-
-#[test]
 fn a_charge_that_finds_room_leaves_it() {
     let scene = Scene::with_credit(600);
     let sibling = create(&scene.parent, "sibling");
@@ -41,39 +32,6 @@ fn a_charge_refused_elsewhere_leaves_it() {
     let beside = super::limited(&scene.runtime.root(), "beside", 10);
     assert!(beside.charge(11).is_err());
     assert_eq!(scene.stock.credit(), 600);
-}
-
-#[test]
-fn a_lower_max_drains_it() {
-    for at_parent in [false, true] {
-        let scene = Scene::with_credit(900);
-        let _held = take(&scene.stock, 200);
-        let level = if at_parent {
-            &scene.parent
-        } else {
-            &scene.queue
-        };
-        assert_eq!(
-            level.set_max(Limit::Bytes(500)).expect("a number"),
-            0,
-            "what is live fits"
-        );
-        assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
-        assert_eq!(level.forced(), 0);
-    }
-}
-
-#[test]
-fn a_max_below_what_is_live_drains_it_too() {
-    let scene = Scene::with_credit(900);
-    let held = take(&scene.stock, 200);
-    assert_eq!(
-        scene.parent.set_max(Limit::Bytes(150)).expect("a number"),
-        50
-    );
-    assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
-    scene.stock.give_back(held);
-    assert_eq!(scene.figures(), [0; 5]);
 }
 
 #[test]
@@ -101,22 +59,6 @@ fn reclaim_drains_it() {
     let scene = Scene::with_credit(600);
     let report = scene.parent.reclaim(100).expect("outside of a reclaimer");
     assert_eq!((scene.figures(), report.requested), ([0; 5], 100));
-}
-
-#[test]
-fn a_refusal_drains_it() {
-    let scene = Scene::with_credit(600);
-    let _held = take(&scene.stock, 500);
-    assert!(scene.parent.charge(550).is_err());
-    assert_eq!(scene.parent.live(), 500);
-    // If all credit would be too little, the charge is refused at once, or the credit is home.
-    assert!(
-        [0, 100].contains(&scene.stock.credit()),
-        "{}",
-        scene.stock.credit()
-    );
-    let _rest = scene.parent.charge(500).expect("what is left");
-    assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, MAX));
 }
 
 #[test]

@@ -32,16 +32,6 @@ fn a_forced_charge_leaves_nothing_to_take() {
 }
 
 #[test]
-fn a_forced_charge_takes_the_credit_first() {
-    let scene = Scene::with_credit(600);
-    let _forced = scene.parent.force_charge(900);
-    assert_eq!(
-        (scene.figures(), scene.parent.forced()),
-        ([0, 0, 900, 900, 0], 0)
-    );
-}
-
-#[test]
 fn above_max_nothing_is_kept() {
     let scene = Scene::with_credit(600);
     let mut forced = scene.queue.force_charge(2_000);
@@ -172,18 +162,6 @@ fn an_open_stock_takes_nothing_above_a_high() {
     let before = scene.stock.credit();
     scene.stock.give_back(part);
     assert_eq!((scene.stock.credit(), scene.parent.live()), (before, 900));
-}
-
-#[test]
-fn a_max_of_the_group_itself_holds() {
-    let scene = Scene::new();
-    assert_eq!(scene.queue.set_max(Limit::Bytes(400)).expect("a number"), 0);
-    let held = take(&scene.stock, 400);
-    assert!(scene.stock.charge_if_room(1).is_none());
-    scene.stock.give_back(held);
-    let _again = take(&scene.stock, 400);
-    assert!(scene.stock.charge_if_room(1).is_none());
-    assert_eq!((scene.queue.usage(), scene.queue.peak()), (400, 400));
 }
 
 #[test]

@@ -18,26 +18,6 @@ fn full() -> (Scene, memcg::Charge) {
 }
 
 #[test]
-fn a_future_gets_what_is_given_back() {
-    for at_parent in [false, true] {
-        let (scene, all) = full();
-        let level = if at_parent {
-            &scene.parent
-        } else {
-            &scene.queue
-        };
-        let mut waiter = in_line(level, 500);
-        scene.stock.give_back(all);
-        assert_woken(&waiter, true);
-        let charge = admitted(&mut waiter);
-        assert_eq!(
-            (charge.bytes(), scene.stock.credit(), scene.parent.usage()),
-            (500, 0, 500)
-        );
-    }
-}
-
-#[test]
 fn a_future_of_a_sibling_gets_it_piece_by_piece() {
     for builder in kinds() {
         let scene = Scene::of(builder);
@@ -69,17 +49,6 @@ fn a_thread_gets_what_is_given_back() {
         let charge = join(waiter).expect("it fits now");
         assert_eq!((charge.bytes(), scene.parent.usage()), (500, 500));
     }
-}
-
-#[test]
-fn credit_is_taken_before_a_charge_waits() {
-    let scene = Scene::with_credit(900);
-    let held = take(&scene.stock, 300);
-    let mut waiter = in_line(&scene.parent, 800);
-    assert_eq!(scene.figures(), [300, 300, 300, 300, 0]);
-    assert!(scene.stock.charge_if_room(701).is_none());
-    scene.stock.give_back(held);
-    drop((admitted(&mut waiter), waiter));
 }
 
 #[test]

@@ -197,10 +197,3 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
 pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
     LeftEmpty::by(assert_empty, runtime)
 }
-
-/// One after the other, a runtime of each kind.
-pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds()
-        .into_iter()
-        .map(|builder| left_empty(build(builder)))
-}

@@ -5,7 +5,7 @@ use memcg::{Bytes, Group};
 
 use super::{
     MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill,
-    is_kept, kinds, left_empty, limited, runtimes, take,
+    is_kept, kinds, left_empty, limited, take,
 };
 
 #[test]
@@ -37,19 +37,6 @@ fn a_group_offline_keeps_none() {
             (0, 0, 0)
         );
     }
-}
-
-#[test]
-fn a_tree_offline_keeps_none() {
-    let scene = Scene::with_credit(900);
-    let held = take(&scene.stock, 200);
-    scene.parent.offline_tree();
-    assert_eq!(
-        (scene.runtime.root().usage(), scene.stock.credit()),
-        (200, 0)
-    );
-    scene.stock.give_back(held);
-    assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (0, 0));
 }
 
 #[test]
@@ -132,77 +119,6 @@ fn credit_outlives_the_last_handle() {
     assert_eq!(runtime.root().usage(), 0);
     drop(parent);
     assert_empty(&runtime);
-}
-
-#[test]
-fn a_stock_outlives_the_runtime() {
-    for is_empty in [false, true] {
-        let scene = Scene::with_credit(900);
-        let Scene {
-            runtime,
-            parent,
-            queue,
-            stock,
-        } = scene;
-        let held = take(&stock, if is_empty { 900 } else { 200 });
-        runtime.drop_as_it_is();
-        assert_eq!(
-            (stock.credit(), parent.usage(), queue.usage()),
-            (0, held.bytes(), held.bytes())
-        );
-        assert!(stock.charge_if_room(1).is_none());
-        stock.give_back(held);
-        assert_eq!(
-            (stock.credit(), parent.usage(), stock.release_credit()),
-            (0, 0, 0)
-        );
-    }
-}
-
-/// Each group takes over the object of the one before, whose stock was open and empty, or full, or
-/// held a charge.
-#[test]
-fn the_next_group_begins_without_credit() {
-    for runtime in runtimes() {
-        let parent = limited(&runtime.root(), "parent", MAX);
-        for round in 0..600 {
-            let queue = create(&parent, "queue");
-            let stock = CentralStock::of(&queue);
-            assert_eq!(
-                (
-                    stock.credit(),
-                    queue.usage(),
-                    queue.memory().stocked_bound()
-                ),
-                (0, 0, 0),
-                "round {round}"
-            );
-            let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
-                let charge = take(&stock, 600);
-                assert_eq!((queue.usage(), queue.live()), (600, 600));
-                stock.give_back(charge);
-                assert_eq!((queue.usage(), queue.live()), (stock.credit(), 0));
-                stock.credit() == 600
-            });
-            assert!(opens, "round {round}: it works as any other");
-            let late = match round % 3 {
-                0 => {
-                    assert_eq!(stock.release_credit(), 600);
-                    None
-                }
-                1 => None,
-                _ => Some(take(&stock, 600)),
-            };
-            queue.offline().expect("no children");
-            drop(queue);
-            late.into_iter().for_each(|charge| stock.give_back(charge));
-            assert_eq!(
-                (parent.usage(), parent.memory().stocked_bound()),
-                (0, 0),
-                "round {round}"
-            );
-        }
-    }
 }
 
 /// The history of the group before, which had the object, is nothing to this one.

@@ -3,8 +3,7 @@
 use memcg::{Bytes, Charge, Event, Group, Registration};
 
 use super::{
-    HASTY, KIB, Victims, all, build, charge, create, domain, kinds, left_empty, limited, local,
-    runtimes,
+    HASTY, KIB, Victims, build, charge, create, domain, kinds, left_empty, limited, local,
 };
 
 /// Groups with hooks that note the call only.
@@ -139,22 +138,6 @@ fn exempt_is_never_chosen() {
                 .paths()
                 .contains(&"/domain/exempt/below".to_string()),
             "not exempt any more"
-        );
-    }
-}
-
-/// With no other group there the charge is refused.
-#[test]
-fn all_exempt_is_no_group() {
-    for runtime in runtimes() {
-        let (domain, victims) = domain(&runtime);
-        domain.set_oom_exempt(true);
-        let group = create(&domain, "q");
-        let _held = tasks(&victims, [(&group, 100)]);
-        assert_kills(&domain, &victims, &[]);
-        assert_eq!(
-            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
-            (1, 0)
         );
     }
 }

@@ -1,10 +1,9 @@
 //! `Group::reclaim`: proactive, reported, and no sign of pressure to any group.
 
-use memcg::{Bytes, Event, Limit, Limits, ReclaimCause};
+use memcg::{Bytes, Event, Limit, ReclaimCause};
 
 use super::{
-    Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty,
-    runtimes,
+    Cache, Log, MIB, assert_sound, bare, build, charge, create, kinds, left_empty, runtimes,
 };
 
 #[test]
@@ -75,33 +74,6 @@ fn nothing_is_nothing() {
         assert_eq!((report.requested, report.freed), (0, 0));
         assert!(log.is_empty());
         assert_eq!(cache.bytes(), MIB);
-        assert_sound(&runtime);
-    }
-}
-
-/// All of it: min alone stays.
-#[test]
-fn all_of_it() {
-    for runtime in runtimes() {
-        let root = runtime.root();
-        let log = Log::default();
-        let kept = create_with(&root, "kept", Limits::new().min(Limit::Bytes(2 * MIB)));
-        let low = create_with(&root, "low", Limits::new().low(Limit::Unlimited));
-        let _caches = [&kept, &low].map(|group| Cache::of(group, 10 * MIB, &log));
-        let report = root
-            .reclaim(Bytes(u64::MAX))
-            .expect("not inside a reclaimer");
-        // A stock that stays open takes what is given back: usage is what is protected.
-        assert_eq!((kept.usage(), low.live()), (2 * MIB, 0));
-        assert_eq!(report.freed, 20 * MIB - kept.live());
-        let report = kept
-            .reclaim(Bytes(u64::MAX))
-            .expect("not inside a reclaimer");
-        assert_eq!(
-            (root.live(), report.visited > 0),
-            (0, true),
-            "its own min is no excuse"
-        );
         assert_sound(&runtime);
     }
 }

@@ -46,69 +46,6 @@ fn any_level_may_be_the_target() {
     }
 }
 
-/// Reclaimers of the target itself are asked; those of what is above it are not, nor those beside
-/// it.
-#[test]
-fn the_target_is_asked_itself() {
-    let runtime = build(bare());
-    let log = Log::default();
-    let above = create(&runtime.root(), "above");
-    let target = create_with(&above, "target", max(20 * MIB));
-    let below = create(&target, "below");
-    let beside = create(&above, "beside");
-    let all = [&runtime.root(), &above, &target, &below, &beside]
-        .map(|group| Cache::of(group, 10 * MIB, &log));
-    let held = charge(&below, 16 * MIB);
-    let mut order = log.order();
-    order.sort();
-    assert_eq!(order, ["/above/target", "/above/target/below"]);
-    assert_eq!([0, 1, 4].map(|at: usize| all[at].0.bytes()), [10 * MIB; 3]);
-    assert_sound(&runtime);
-    drop(held);
-}
-
-/// A target without children is asked itself, and the walk ends.
-#[test]
-fn a_target_without_children() {
-    for runtime in runtimes() {
-        let root = runtime.root();
-        assert_eq!(
-            root.reclaim(Bytes(MIB))
-                .expect("not inside a reclaimer")
-                .freed,
-            0,
-            "nothing at all"
-        );
-        let alone = create_with(&root, "alone", max(8 * MIB));
-        let log = Log::default();
-        let (cache, registration) = Cache::of(&alone, 8 * MIB, &log);
-        drop(charge(&alone, 3 * MIB));
-        assert_eq!(
-            alone
-                .reclaim(Bytes(2 * MIB))
-                .expect("not inside a reclaimer")
-                .freed,
-            2 * MIB
-        );
-        assert_eq!(
-            (cache.bytes(), log.order()),
-            (3 * MIB, vec!["/alone".to_string()])
-        );
-        // The root, too, has none of its own any more.
-        drop((cache, registration));
-        alone.offline().expect("no children");
-        let (cache, _registration) = Cache::of(&root, 8 * MIB, &log);
-        assert_eq!(
-            root.reclaim(Bytes(2 * MIB))
-                .expect("not inside a reclaimer")
-                .freed,
-            2 * MIB
-        );
-        assert_eq!(cache.bytes(), 6 * MIB);
-        assert_sound(&runtime);
-    }
-}
-
 /// The excess of the target itself makes all below it eligible, that of a group above it no group.
 #[test]
 fn excess_counts_up_to_the_target() {

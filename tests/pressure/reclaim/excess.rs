@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::errors::LimitError;
 use memcg::{Bytes, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -137,49 +136,6 @@ fn every_level_counts_all_below() {
         assert_eq!(counted, 0);
         assert_sound(&runtime);
     }
-}
-
-#[test]
-fn a_percentage_follows() {
-    let runtime = build(bare());
-    let root = runtime.root();
-    let quarter = "25%".parse::<Limit>().expect("a percentage");
-    match root.create("q", Limits::new().soft(quarter)) {
-        Err(memcg::errors::CreateError::Limit(LimitError::NoLimitedAncestor { limit, .. })) => {
-            assert_eq!(limit, "soft")
-        }
-        other => panic!("{other:?}"),
-    }
-    root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
-    let group = create_with(&root, "q", Limits::new().soft(quarter));
-    let held = charge(&group, 3 * MIB);
-    assert_eq!(
-        (
-            group.inspect().soft(),
-            group.limits().soft,
-            group.inspect().is_in_excess()
-        ),
-        (4 * MIB, Some(quarter), false)
-    );
-    root.set_max(Limit::Bytes(8 * MIB)).expect("a number");
-    assert_eq!(
-        (
-            group.inspect().soft(),
-            group.inspect().is_in_excess(),
-            root.inspect().descendants_in_excess()
-        ),
-        (2 * MIB, true, 1)
-    );
-    root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
-    assert_eq!(
-        (
-            group.inspect().is_in_excess(),
-            root.inspect().descendants_in_excess()
-        ),
-        (false, 0)
-    );
-    assert_sound(&runtime);
-    drop(held);
 }
 
 /// Real threads: charges, uncharges, soft limits that move, groups that come and go. At rest, a

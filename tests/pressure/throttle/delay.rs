@@ -41,20 +41,6 @@ fn a_charge_above_high_takes_its_time() {
     }
 }
 
-/// The level that is above need not be the one that is charged.
-#[test]
-fn for_a_level_above_as_well() {
-    for builder in kinds() {
-        let runtime = left_empty(build(builder.delay_max(Duration::from_millis(100))));
-        let top = with_high(&runtime.root(), "top", MIB);
-        let one = create(&top, "one");
-        let other = create(&top, "other");
-        let _held = one.force_charge(Bytes(8 * MIB));
-        let (_more, took) = timed(|| charge(&other, BATCH));
-        assert!(took >= Duration::from_millis(100), "{took:?}");
-    }
-}
-
 /// Credit of idle groups is no charge's excess, and there need not be a reclaimer for it to go
 /// back.
 #[test]

@@ -39,31 +39,6 @@ fn it_is_woken_once_when_the_delay_is_over() {
     }
 }
 
-/// The thread is not held up: other futures on it go on.
-#[test]
-fn others_on_the_thread_go_on() {
-    for builder in kinds() {
-        let runtime = left_empty(build(builder.delay_max(LONG)));
-        let group = with_high(&runtime.root(), "q", MIB);
-        let free = super::create(&runtime.root(), "free");
-        let held = group.force_charge(Bytes(8 * MIB));
-        let mut delayed = Polled::new(group.charge_async(Bytes(BATCH)));
-        for _ in 0..100 {
-            assert!(delayed.poll().is_pending());
-            let Poll::Ready(charge) = Polled::new(free.charge_async(Bytes(BATCH))).poll() else {
-                panic!("no high there")
-            };
-            drop(charge.expect("no limit there"));
-        }
-        drop((delayed, held));
-        assert_eq!(
-            group.live(),
-            0,
-            "dropped while it was delayed, its charge is gone"
-        );
-    }
-}
-
 /// A transfer is not delayed, and nor is the next charge from the stock for it.
 #[test]
 fn a_hit_is_ready_at_once() {

@@ -2,9 +2,7 @@
 
 use memcg::Bytes;
 
-use super::{
-    KIB, Waiter, admitted, assert_woken, build, charge, full, in_line, kinds, left_empty, runtimes,
-};
+use super::{KIB, Waiter, build, charge, full, in_line, kinds, left_empty, runtimes};
 
 #[test]
 fn before_it_is_polled() {
@@ -16,25 +14,6 @@ fn before_it_is_polled() {
         // Nor does a future do anything by itself.
         let _waiter = group.charge_async(Bytes(KIB));
         assert_eq!((group.waiting_count(), group.live()), (0, 0));
-    }
-}
-
-/// It has been charged and does not know it: the next in line has it.
-#[test]
-fn after_it_was_admitted() {
-    for runtime in runtimes() {
-        let (group, held) = full(&runtime);
-        let first = in_line(&group, 8 * KIB);
-        let mut second = in_line(&group, 9 * KIB);
-        drop(held);
-        assert_woken(&first, true);
-        assert_woken(&second, false);
-        assert_eq!((group.live(), group.waiting_count()), (8 * KIB, 1));
-        drop(first);
-        assert_woken(&second, true);
-        assert_eq!((group.live(), group.waiting_count()), (9 * KIB, 0));
-        drop(admitted(&mut second));
-        assert_eq!(group.live(), 0);
     }
 }
 

@@ -9,22 +9,6 @@ use super::{
     limited, runtimes, turned_away,
 };
 
-#[test]
-fn at_the_level_that_refused() {
-    for runtime in runtimes() {
-        let root = runtime.root();
-        let top = limited(&root, "top", 10 * KIB);
-        let inner = limited(&top, "inner", 100 * KIB);
-        let leaf = create(&inner, "leaf");
-        let _held = charge(&leaf, 10 * KIB);
-        let _waiter = in_line(&leaf, KIB);
-        assert_eq!(
-            [&root, &top, &inner, &leaf].map(|level| level.waiting_count()),
-            [0, 1, 0, 0]
-        );
-    }
-}
-
 /// There is room below, and none above: the waiter moves, once, and no thread wakes for that.
 #[test]
 fn from_one_to_the_next() {
@@ -51,27 +35,6 @@ fn from_one_to_the_next() {
         assert_woken(&waiter, true);
         let _charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
-    }
-}
-
-/// And down again: while it waits above, its own level fills up.
-#[test]
-fn and_back_again() {
-    for runtime in runtimes() {
-        let top = limited(&runtime.root(), "top", 10 * KIB);
-        let inner = limited(&top, "inner", 5 * KIB);
-        let other = create(&top, "other");
-        let held = charge(&other, 10 * KIB);
-        let mut waiter = in_line(&inner, 4 * KIB);
-        assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 1));
-        // By force: there was no room.
-        let forced = inner.force_charge(Bytes(5 * KIB));
-        drop(held);
-        assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 0));
-        assert_woken(&waiter, false);
-        drop(forced);
-        assert_woken(&waiter, true);
-        drop(admitted(&mut waiter));
     }
 }
 
@@ -108,33 +71,6 @@ fn never_at_a_level_above() {
             );
         }
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 0));
-    }
-}
-
-/// Room that a group of a subtree leaves goes to the first of the charges that wait for it, above
-/// and below.
-#[test]
-fn a_line_at_each_level() {
-    for runtime in runtimes() {
-        let top = limited(&runtime.root(), "top", 10 * KIB);
-        let inner = limited(&top, "inner", 5 * KIB);
-        let other = create(&top, "other");
-        let below = charge(&inner, 5 * KIB);
-        let beside = charge(&other, 5 * KIB);
-        let mut above = in_line(&other, 5 * KIB);
-        let mut within = in_line(&inner, 5 * KIB);
-        assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 1));
-        drop(below);
-        // Below there is room for the one charge, above for the other, which came first.
-        assert_woken(&above, true);
-        assert_woken(&within, false);
-        assert_eq!(
-            (top.live(), inner.waiting_count() + top.waiting_count()),
-            (10 * KIB, 1)
-        );
-        drop(beside);
-        assert_woken(&within, true);
-        drop((admitted(&mut above), admitted(&mut within)));
     }
 }
 

@@ -3,8 +3,7 @@
 //!
 //! * `order`: first come, first served; `passing`: which charges may barge past the first in line;
 //! * `timeouts`, `deadlines`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
-//! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often,
-//!   through which waker;
+//! * `wakes`: which waiter is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
 //! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that
@@ -14,7 +13,6 @@
 mod cancel;
 mod deadlines;
 mod extremes;
-mod holding;
 mod inside;
 mod levels;
 mod limits;

@@ -3,8 +3,8 @@
 use memcg::{Bytes, ChargeError, Group, OnFull};
 
 use super::{
-    KIB, Polled, WATCHDOG, assert_woken, blocked, build, charge, create, full, in_line, join,
-    kinds, limited, runtimes, turned_away,
+    KIB, Polled, WATCHDOG, assert_woken, blocked, charge, create, in_line, join, limited, runtimes,
+    turned_away,
 };
 
 #[track_caller]
@@ -33,21 +33,6 @@ fn with_a_whole_subtree() {
             assert_offline(join(thread).expect_err("it is offline"), group, KIB);
         }
         assert_eq!(top.waiting_count(), 0);
-    }
-}
-
-/// A runtime that is dropped takes its groups offline.
-#[test]
-fn with_the_runtime() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let (group, held) = full(&runtime);
-        let mut waiter = in_line(&group, KIB);
-        let thread = blocked(&group, KIB, &group);
-        drop(runtime);
-        assert_offline(turned_away(&mut waiter), &group, KIB);
-        assert_offline(join(thread).expect_err("it is offline"), &group, KIB);
-        assert_eq!(held.group().live(), 10 * KIB);
     }
 }
 

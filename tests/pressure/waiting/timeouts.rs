@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use memcg::{Bytes, Event, Group, OnFull};
 
 use super::{
-    KIB, SHORT, WATCHDOG, admitted, build, charge, full, in_line, join, left_empty, limited,
-    nearly_full, runtimes, timed_out, until,
+    KIB, SHORT, admitted, build, charge, full, in_line, join, left_empty, limited, nearly_full,
+    runtimes, timed_out, until,
 };
 
 #[test]
@@ -129,32 +129,6 @@ fn for_ever() {
         });
         drop(held);
         drop(join(waits).expect("there is room"));
-    }
-}
-
-/// A thread that gives up and a future that does not, side by side.
-#[test]
-fn others_in_line_are_as_they_were() {
-    for runtime in runtimes() {
-        let (group, mut held) = full(&runtime);
-        let mut before = in_line(&group, KIB);
-        let gives_up = {
-            let group = group.clone();
-            thread::spawn(move || group.charge_with(Bytes(KIB), OnFull::Wait(SHORT)))
-        };
-        until("two in line", || {
-            group.waiting_count() == 2 || gives_up.is_finished()
-        });
-        let mut after = in_line(&group, KIB);
-        assert!(matches!(join(gives_up), Err(error) if error.is_timeout()));
-        assert_eq!(group.waiting_count(), 2);
-        held.shrink(Bytes(2 * KIB));
-        let _charges = [admitted(&mut before), admitted(&mut after)];
-        assert!(
-            group
-                .charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT)))
-                .is_err()
-        );
     }
 }
 

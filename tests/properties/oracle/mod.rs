@@ -3,14 +3,13 @@
 //! `ops` (its operations, and how records of bytes become them, for the fuzzer) and `run` (the
 //! interpreter that drives library and twin together).
 //!
-//! * `counters`: a tree of counters; `stats`: statistics of groups; `reclaim`: groups under pressure.
-//!   `tests/simulator` has groups and charges.
+//! * `counters`: a tree of counters; `stats`: statistics of groups. `tests/simulator` has groups, their
+//!   charges and their reclaimers.
 
 // Each test program takes the part it needs.
 #![allow(dead_code)]
 
 pub(crate) mod counters;
-pub(crate) mod reclaim;
 pub(crate) mod record;
 pub(crate) mod stats;
 #[path = "../../support/workers.rs"]

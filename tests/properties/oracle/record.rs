@@ -7,8 +7,8 @@
 /// Threads that operations are spread over.
 pub(crate) const THREADS: usize = 3;
 
-/// One operation, by one of the threads, on one of the subjects: counters, groups, charges or
-/// reclaimers, as the action needs. Both numbers are taken modulo what exists.
+/// One operation, by one of the threads, on one of the subjects: counters, groups or charges, as the
+/// action needs. Both numbers are taken modulo what exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Op<A> {
     pub(crate) thread: u8,
