@@ -76,30 +76,6 @@ fn from_now_on() {
     }
 }
 
-/// Each of several, as long as it is there.
-#[test]
-fn several() {
-    for runtime in runtimes() {
-        let group = full(&runtime.root(), "q");
-        let recorders: Vec<Recorder> = (0..10).map(|_| Recorder::default()).collect();
-        let subscriptions: Vec<_> = recorders
-            .iter()
-            .map(|recorder| recorder.listen(&group, Event::Oom))
-            .collect();
-        for (round, subscription) in subscriptions.into_iter().enumerate() {
-            oom(&group);
-            for (number, recorder) in recorders.iter().enumerate() {
-                assert_eq!(
-                    recorder.take().len(),
-                    usize::from(number >= round),
-                    "{number} in round {round}"
-                );
-            }
-            drop(subscription);
-        }
-    }
-}
-
 /// One that listens for panics, and panics, is told of its own; that ends all the same.
 #[test]
 fn one_that_panics_about_panics() {

@@ -1,9 +1,9 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group
 //! above, for none beside.
 
-use memcg::{Bytes, Event, Limit, Limits};
+use memcg::{Bytes, Event};
 
-use super::{KIB, build, charge, create, kinds, left_empty, limited, locals, runtimes};
+use super::{KIB, charge, create, limited, locals, runtimes};
 
 #[test]
 fn own_or_inherited() {
@@ -55,45 +55,6 @@ fn children_that_are_made_later() {
     }
 }
 
-/// Limits above hold, and say no in their own name.
-#[test]
-fn limits_above_hold() {
-    for runtime in runtimes() {
-        let top = limited(&runtime.root(), "top", 100 * KIB);
-        let group = limited(&top, "q", 10 * KIB);
-        group.set_observe_only(true);
-        let _held = charge(&group, 90 * KIB);
-        let refused = group.charge(Bytes(11 * KIB)).expect_err("top is full");
-        let Some(refusal) = refused.over_limit() else {
-            panic!("{refused}")
-        };
-        assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
-        assert_eq!(top.events().local().get(Event::Oom), 1);
-        assert_eq!(
-            (
-                group.live(),
-                top.live(),
-                top.events().local().get(Event::Observed)
-            ),
-            (90 * KIB, 90 * KIB, 0)
-        );
-    }
-}
-
-/// Those beside are refused as ever.
-#[test]
-fn those_beside_are_as_they_were() {
-    for runtime in runtimes() {
-        let top = create(&runtime.root(), "top");
-        let group = limited(&top, "q", KIB);
-        let beside = limited(&top, "beside", KIB);
-        group.set_observe_only(true);
-        drop(charge(&group, 10 * KIB));
-        assert!(beside.charge(Bytes(10 * KIB)).is_err());
-        assert_eq!(beside.events().local().get(Event::Observed), 0);
-    }
-}
-
 /// Each level that is passed counts in its own name.
 #[test]
 fn each_level_that_is_passed() {
@@ -116,24 +77,5 @@ fn each_level_that_is_passed() {
                 passed
             );
         }
-    }
-}
-
-/// The root, too; and percentages are of what the limit says.
-#[test]
-fn the_whole_tree() {
-    for builder in kinds() {
-        let runtime = left_empty(build(builder.max(Limit::Bytes(100 * KIB))));
-        let root = runtime.root();
-        root.set_observe_only(true);
-        let half = root
-            .create("half", Limits::new().max(Limit::percent(50)))
-            .expect("a free name");
-        assert_eq!(half.max(), 50 * KIB);
-        let held = charge(&half, 500 * KIB);
-        assert_eq!((locals(&root), locals(&half)), ([1, 1, 0], [1, 1, 0]));
-        drop((held, half));
-        root.set_observe_only(false);
-        assert!(root.charge(Bytes(101 * KIB)).is_err());
     }
 }

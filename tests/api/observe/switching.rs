@@ -2,34 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{Bytes, Limit};
+use memcg::Bytes;
 
 use super::{Cache, KIB, Log, assert_sound, charge, create, limited, locals, runtimes};
-
-/// Switched off above max, the limit holds again for a group that charges; what is held is held.
-#[test]
-fn off_while_usage_is_above_max() {
-    for runtime in runtimes() {
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        group.set_observe_only(true);
-        let mut held = charge(&group, 30 * KIB);
-        group.set_observe_only(false);
-        assert!(!group.is_observe_only());
-        assert_eq!((group.live(), group.max()), (30 * KIB, 10 * KIB));
-        assert_eq!(group.forced(), 20 * KIB, "above max, as by force");
-        let refused = group.charge(1).expect_err("full");
-        assert!(
-            refused
-                .over_limit()
-                .is_some_and(|by| by.group() == &group && by.max() == 10 * KIB)
-        );
-        assert_sound(&runtime);
-        held.shrink(Bytes(21 * KIB));
-        assert_eq!((group.live(), group.forced()), (9 * KIB, 0));
-        drop(charge(&group, KIB));
-        assert!(group.charge(Bytes(2 * KIB)).is_err());
-    }
-}
 
 /// On where usage is above max already.
 #[test]
@@ -82,27 +57,6 @@ fn while_others_charge() {
         assert_sound(&runtime);
         drop(charge(&group, 20 * KIB));
         assert!(group.charge(Bytes(20 * KIB + 1)).is_err());
-    }
-}
-
-/// Limits that move meanwhile are stored, and hold when it ends.
-#[test]
-fn limits_that_move_meanwhile() {
-    for runtime in runtimes() {
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        group.set_observe_only(true);
-        let _held = charge(&group, 30 * KIB);
-        group.set_max(Limit::Bytes(40 * KIB)).expect("a number");
-        drop(charge(&group, 10 * KIB));
-        assert_eq!(locals(&group)[1], 1, "40 fit into 40");
-        drop(charge(&group, 11 * KIB));
-        assert_eq!(locals(&group)[1], 2);
-        group.set_max(Limit::Bytes(5 * KIB)).expect("a number");
-        assert_eq!((group.max(), group.live()), (5 * KIB, 30 * KIB));
-        drop(charge(&group, KIB));
-        group.set_observe_only(false);
-        assert!(group.charge(1).is_err());
-        assert_eq!((group.max(), group.forced()), (5 * KIB, 25 * KIB));
     }
 }
 

@@ -23,42 +23,6 @@ fn a_charge_that_waits_is_let_through() {
     }
 }
 
-/// A limit above holds the charges that wait for it.
-#[test]
-fn a_charge_that_waits_above_waits_on() {
-    for runtime in runtimes() {
-        let top = limited(&runtime.root(), "top", 20 * KIB);
-        let group = limited(&top, "q", 10 * KIB);
-        let held = (charge(&group, 10 * KIB), charge(&top, 10 * KIB));
-        let mut waiter = in_line(&group, 5 * KIB);
-        assert_eq!((group.waiting_count(), top.waiting_count()), (1, 0));
-        group.set_observe_only(true);
-        assert_eq!(
-            (group.waiting_count(), top.waiting_count(), waiter.wakes()),
-            (0, 1, 0)
-        );
-        drop(held.1);
-        drop(admitted(&mut waiter));
-        drop((held.0, waiter, group, top));
-    }
-}
-
-/// Afterwards there is a line again.
-#[test]
-fn afterwards_they_wait_again() {
-    for runtime in runtimes() {
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        group.set_observe_only(true);
-        let mut held = charge(&group, 30 * KIB);
-        group.set_observe_only(false);
-        let mut waiter = in_line(&group, 5 * KIB);
-        held.shrink(Bytes(24 * KIB));
-        assert_eq!(waiter.wakes(), 0);
-        held.shrink(Bytes(KIB));
-        drop(admitted(&mut waiter));
-    }
-}
-
 /// On and off while threads wait: all are served.
 #[test]
 fn on_and_off_while_threads_wait() {
