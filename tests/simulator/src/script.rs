@@ -1000,6 +1000,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             0..=2 => What::Hook(a, pick(rng, &SIZES), act(rng, swarm)),
             3 => What::Unhook(a),
             4 => What::Oom(a, rng.random_bool(0.7)),
+            5 if rng.random() => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
             5 => What::OomGroup(a, rng.random()),
             _ => What::OomExempt(a, rng.random()),
         },
@@ -1041,7 +1042,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
         100 if swarm.limits && swarm.tree => What::Share(a, pick(rng, &[0, 1, 3, 100, u32::MAX])),
         101 if swarm.tree => What::Apply(a, rng.random_range(0..12), size(rng), rng.random()),
-        102 if swarm.victims => What::OomBy(a, rng.random_range(0..6)),
+        102 if swarm.victims => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
         102 if swarm.vectors => What::Cover(a, rng.random_range(1..24), rng.random()),
         103 if swarm.stats => match rng.random_range(0..4) {
             0 | 1 => What::Peak(a),
