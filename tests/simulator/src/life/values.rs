@@ -333,8 +333,12 @@ impl Life {
                     let found = kmem.transfer(&target);
                     (kmem, found)
                 });
+                let is_offline = matches!(&found, Err(refused) if refused.is_offline());
                 if to == group {
                     assert!(found.is_ok(), "{found:?}");
+                } else if is_offline {
+                    // A tier is asked first, and says what it has of these bytes.
+                    assert!(!self.twin.groups[to].online, "{found:?}");
                 } else if self.agree(ask, found).is_some() {
                     let held = self.twin.release(key);
                     self.twin.held.insert(key, Held { group: to, ..held });
