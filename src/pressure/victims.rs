@@ -349,7 +349,6 @@ fn ask_order(
             VictimWish::This(WeakCounter::new(&chosen.group))
         }),
         Some(Ok(None)) => VictimWish::None,
-        // Mutation: an-order-that-panics-spares-all
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
             VictimWish::Ours
