@@ -51,6 +51,7 @@ impl CoverSide {
     pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
         match self {
             CoverSide::Reserved => {
+                // Mutation: reserved-bytes-that-pay-are-given-back
                 above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed()))
             }
             CoverSide::Allocated => {

@@ -96,6 +96,7 @@ impl Tiers {
                         .min(placement.unplaced());
                     let bytes = on_tier + *promised;
                     charge.shrink(Bytes(charge.bytes().saturating_sub(bytes)));
+                    // Mutation: a-tier-does-not-get-what-comes-there
                     charge.force_grow(Bytes(bytes.saturating_sub(charge.bytes())));
                 }
                 None if on_tier > 0 => {
@@ -156,6 +157,7 @@ impl Tiers {
                     // The two charge the same counter, so nothing comes back.
                     drop(held.charge.merge(other.charge));
                 }
+                // Mutation: a-merge-of-accounts-loses-a-tier
                 None => self.push(other),
             }
         }

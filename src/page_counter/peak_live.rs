@@ -193,6 +193,7 @@ impl PeakLiveWindow {
     /// and visits those of this counter.
     pub fn reset(&self) {
         let counter = self.usage.counter();
+        // Mutation: a-live-peak-that-starts-over-keeps-its-bound
         self.usage.reset();
         let path = SlowPath::enter();
         let start = live_peak::begin_window(counter, &path);

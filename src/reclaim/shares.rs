@@ -242,6 +242,7 @@ impl Shares {
             let part = self
                 .find(level)
                 .map_or(above, |(siblings, share)| share.of(above, siblings.sum));
+            // Mutation: a-max-that-only-counts-bounds-the-parts
             if level.is_observed() {
                 part
             } else {
@@ -272,6 +273,7 @@ impl Shares {
             // ends here.
             if self.parents.get_mut(&key)?.divided.replace(bytes) != Some(bytes) {
                 self.wave.children.insert(key, 0);
+                // Mutation: a-part-that-moves-moves-none-below
                 self.wave.levels.insert(key, 0);
             }
         } else if let Some((key, from)) = children.pop_first() {

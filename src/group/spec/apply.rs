@@ -610,6 +610,7 @@ impl<'a> SpecPlan<'a> {
         for done in std::mem::take(&mut self.journal).into_iter().rev() {
             match done {
                 DoneStep::Created(place) => {
+                    // Mutation: a-tree-that-fails-leaves-its-groups
                     if let Some(group) = &self.groups[place].group {
                         group.offline_tree();
                     }
@@ -667,6 +668,7 @@ impl<'a> SpecPlan<'a> {
             for child in planned.group.iter().flat_map(Group::children) {
                 let is_named = planned.spec.groups.contains_key(&*child.name());
                 // With all that is below it: groups that the program has created there go, too.
+                // Mutation: a-tree-ends-groups-of-the-program
                 if !is_named && applied(&child).get().has(Settings::CREATED) {
                     child.offline_tree();
                     changes.removed.push(child);

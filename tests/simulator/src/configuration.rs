@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use memcg::barrier::BarrierMode;
 use memcg::footprint::PoolAlign;
+use memcg::kmem::NodeId;
 use memcg::{Bytes, CounterKey, Limit, Limits, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use crate::script::Setup;
+
+/// The counter of what lies on the first of several nodes.
+pub(crate) const TIER: &str = "near";
 
 /// Items of statistics that operations add to.
 pub(crate) const ITEMS: usize = 4;
@@ -62,6 +66,9 @@ pub(crate) fn configure(setup: &Setup) -> Configured {
         builder = builder.stat_batch(batch);
     }
     let further = builder.counter("further", Unit::Bytes);
+    if setup.nodes > 1 {
+        builder.tier(TIER, [NodeId::new(0)]);
+    }
     let items = [
         (StatKey::ANON, Unit::Bytes),
         (StatKey::SOCK, Unit::Bytes),

@@ -30,9 +30,9 @@ use std::time::Duration;
 use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::simulated_time as clock;
 use memcg::{
-    Bytes, CentralStock, Charge, ChargeError, ChargeFuture, ChargedVec, CounterKey, Event,
-    Freshness, Group, GroupId, Limits, OnFull, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
-    Registration, Runtime, StatKey, Unit,
+    ApplyOptions, Bytes, CentralStock, Charge, ChargeError, ChargeFuture, ChargedVec, CounterKey,
+    Event, Freshness, Group, GroupId, GroupSpec, Limits, OnFull, OomPolicy, Reclaim,
+    ReclaimContext, ReclaimPriority, Registration, Runtime, StatKey, Unit,
 };
 
 use crate::configuration::{ITEMS, configure, form_of_limits, limit, pools_of};
@@ -333,6 +333,17 @@ impl World {
                     .group(group)
                     .set_limits(Limits::new().importance(importance));
             }
+            What::Share(group, share) => {
+                let _ = self.group(group).set_limits(Limits::new().share(share));
+            }
+            What::Apply(group, name, size, prunes) => {
+                let group = self.group(group);
+                let limits = Limits::new().max(limit(self.bytes(&group, size)));
+                let below = GroupSpec::new().limits(limits);
+                let spec = GroupSpec::new().group(format!("g{name}"), below);
+                let options = ApplyOptions::new().prune(prunes);
+                let _ = self.asked.moves(|| spec.apply_with(&group, options));
+            }
             What::Observe(group, whether) => {
                 // Its max comes or goes.
                 let group = self.group(group);
@@ -413,6 +424,7 @@ impl World {
             | What::Hook(..)
             | What::Unhook(_)
             | What::Oom(..)
+            | What::OomBy(..)
             | What::OomGroup(..)
             | What::OomExempt(..) => self.step_callback(op),
             What::StatAdd(group, item, delta) => {
@@ -451,6 +463,10 @@ impl World {
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
             | What::KmemShrinkTwo(..)
+            | What::Cover(..)
+            | What::Peak(_)
+            | What::PeakReset(_)
+            | What::PeakDrop(_)
             | What::DropHandle(_)
             | What::Time(_)
             | What::End
@@ -773,6 +789,13 @@ impl World {
             }
             What::Unlisten(number) | What::Unhook(number) => drop(self.registrations.take(number)),
             What::Oom(group, true) => self.group(group).set_oom_policy(OomPolicy::Choose),
+            What::OomBy(group, number) => {
+                let order = OomPolicy::by(move |candidates| match number % 3 {
+                    0 => None,
+                    of => candidates.len().checked_sub(usize::from(of)),
+                });
+                self.group(group).set_oom_policy(order);
+            }
             What::Oom(group, false) => self.group(group).set_oom_policy(OomPolicy::Refuse),
             What::OomGroup(group, whether) => self.group(group).set_oom_group(whether),
             What::OomExempt(group, whether) => self.group(group).set_oom_exempt(whether),
@@ -1002,7 +1025,7 @@ fn keeps_limits(ops: &[Op]) -> bool {
         | What::Grow(_, verb, _)
         | What::Resize(_, verb, _)
         | What::RawCharge(_, verb, _) => *verb == Verb::Force,
-        What::Observe(..) => true,
+        What::Observe(..) | What::Apply(..) => true,
         _ => false,
     })
 }
@@ -1055,7 +1078,7 @@ fn live_in_time(setup: &Setup, ops: &[Op]) {
         asked: Arc::default(),
         cancels: ops
             .iter()
-            .any(|Op(_, what)| matches!(what, What::Oom(_, true))),
+            .any(|Op(_, what)| matches!(what, What::Oom(_, true) | What::OomBy(..))),
         runtime,
     });
     run(&world, setup, ops);

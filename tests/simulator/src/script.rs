@@ -206,6 +206,10 @@ pub enum What {
     /// Finds a group by the id that it has or had.
     Find(u8),
 
+    /// A tree is applied below that group, by the number of its form, with that max; true: what other
+    /// trees have made goes.
+    Apply(u8, u8, Size, bool),
+
     /// Sets a limit.
     Set(u8, Kind, Size),
     /// Takes a limit away.
@@ -214,6 +218,8 @@ pub enum What {
     Thresholds(u8, u8, u8),
     /// Sets the importance.
     Importance(u8, u8),
+    /// Sets the share of what the parent may hold; 0 takes it away.
+    Share(u8, u32),
     /// Has limits count only, or act again.
     Observe(u8, bool),
     /// Sets the batch of a group.
@@ -309,10 +315,22 @@ pub enum What {
     Unhook(u8),
     /// True: victims are chosen below that group.
     Oom(u8, bool),
+    /// Victims are chosen below that group in an order of the run's own, by its number.
+    OomBy(u8, u8),
     /// The subtree goes as one.
     OomGroup(u8, bool),
     /// The subtree is spared.
     OomExempt(u8, bool),
+
+    /// Groups below that group, whose charges pay for what an allocator hands out, live for so many
+    /// steps, drawn from a number.
+    Cover(u8, u8, u64),
+    /// A peak of a group's live bytes begins.
+    Peak(u8),
+    /// A peak starts over.
+    PeakReset(u8),
+    /// A peak ends.
+    PeakDrop(u8),
 
     /// Adds to an item.
     StatAdd(u8, u8, i64),
@@ -598,7 +616,7 @@ fn script(
         }
         let row = match focus {
             Some((from, to)) if rng.random_bool(0.4) => rng.random_range(from..to),
-            _ => rng.random_range(0..100),
+            _ => rng.random_range(0..104),
         };
         if let Some(what) = what(rng, swarm, row) {
             // Two of one group wait, one goes, and then the group.
@@ -713,6 +731,34 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 What::Unset(0, Kind::Max),
                 small(),
             ]
+        }
+        // Parts of parts, which move with the shares beside those above them.
+        What::Share(..) if rng.random_bool(0.4) => {
+            let share = |rng: &mut Xoshiro256PlusPlus| {
+                What::Share(rng.random_range(0..16), rng.random_range(1..9))
+            };
+            let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
+            story.extend((0..8).map(|_| share(rng)));
+            for _ in 0..3 {
+                story.extend([What::Look, share(rng)]);
+            }
+            story.push(What::Look);
+            story
+        }
+        // A victim has to be chosen, and the order is asked.
+        What::OomBy(group, number) if rng.random_bool(0.6) => {
+            let other = rng.random_range(0..16);
+            let mut story = Vec::new();
+            for group in [0, group, other] {
+                story.push(What::Unset(group, Kind::Max));
+            }
+            for group in [group, other] {
+                story.push(What::Hook(group, 300, Act::Nothing));
+            }
+            story.push(What::OomBy(0, number));
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            story.push(What::Charge(other, Verb::Plain, Size::Bytes(200)));
+            story
         }
         // Two victims in two domains, of which one gives all that it has.
         What::Hook(group, ..) if rng.random_bool(0.3) => {
@@ -954,6 +1000,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             0..=2 => What::Hook(a, pick(rng, &SIZES), act(rng, swarm)),
             3 => What::Unhook(a),
             4 => What::Oom(a, rng.random_bool(0.7)),
+            5 if rng.random() => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
             5 => What::OomGroup(a, rng.random()),
             _ => What::OomExempt(a, rng.random()),
         },
@@ -993,6 +1040,15 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         98 => What::Look,
         99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
+        100 if swarm.limits && swarm.tree => What::Share(a, pick(rng, &[0, 1, 3, 100, u32::MAX])),
+        101 if swarm.tree => What::Apply(a, rng.random_range(0..12), size(rng), rng.random()),
+        102 if swarm.victims => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
+        102 if swarm.vectors => What::Cover(a, rng.random_range(1..24), rng.random()),
+        103 if swarm.stats => match rng.random_range(0..4) {
+            0 | 1 => What::Peak(a),
+            2 => What::PeakReset(a),
+            _ => What::PeakDrop(a),
+        },
         _ => return None,
     };
     Some(made)

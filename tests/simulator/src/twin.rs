@@ -34,6 +34,12 @@ pub(crate) struct Group {
     pub(crate) soft: u64,
     /// The soft limit is so much of the nearest max above.
     pub(crate) percent: Option<Percent>,
+    /// The soft limit is a part of what the parent may hold; 0: it is not.
+    pub(crate) share: u32,
+    /// A tree that was applied has made it.
+    pub(crate) is_applied: bool,
+    /// One has set its limits.
+    pub(crate) is_named: bool,
     pub(crate) low: u64,
     pub(crate) min: u64,
     pub(crate) thresholds: (u8, u8),
@@ -90,6 +96,9 @@ impl Twin {
             high: u64::MAX,
             soft: u64::MAX,
             percent: None,
+            share: 0,
+            is_applied: false,
+            is_named: false,
             low: 0,
             min: 0,
             thresholds: (0, 0),
@@ -203,6 +212,7 @@ impl Twin {
         let bytes = |limit: Option<Limit>, default: u64| match limit {
             None => default,
             Some(Limit::Bytes(bytes)) => bytes,
+            Some(Limit::Unlimited) => u64::MAX,
             Some(other) => unreachable!("a script creates no group with {other}"),
         };
         let made = self.add(Some(parent), name.into(), bytes(limits.max, u64::MAX));
@@ -249,6 +259,61 @@ impl Twin {
         group.low = 0;
         group.soft = u64::MAX;
         group.percent = None;
+        group.share = 0;
+    }
+
+    /// A group that is online gets a soft limit, which takes the place of its share.
+    pub(crate) fn set_soft(&mut self, group: usize, bytes: u64) {
+        let group = &mut self.groups[group];
+        (group.soft, group.percent, group.share) = (bytes, None, 0);
+    }
+
+    /// A group that is online gets a share, which takes the place of its soft limit.
+    pub(crate) fn set_share(&mut self, group: usize, share: u32) {
+        let group = &mut self.groups[group];
+        if share > 0 || group.share > 0 {
+            (group.soft, group.percent, group.share) = (u64::MAX, None, share);
+        }
+    }
+
+    /// The soft limit, which may be a part.
+    pub(crate) fn soft(&self, group: usize) -> u64 {
+        match self.groups[group].parent {
+            Some(parent) if self.groups[group].share > 0 => {
+                self.part(group, self.to_divide(parent))
+            }
+            _ => self.groups[group].soft,
+        }
+    }
+
+    /// What the children of a group divide.
+    fn to_divide(&self, parent: usize) -> u64 {
+        let above = match self.groups[parent].parent {
+            Some(above) => self.to_divide(above),
+            None => u64::MAX,
+        };
+        let part = match self.groups[parent].share {
+            0 => above,
+            _ => self.part(parent, above),
+        };
+        if self.is_observed(parent) {
+            part
+        } else {
+            part.min(self.groups[parent].max[0])
+        }
+    }
+
+    /// The part of so many bytes that a group has beside its siblings.
+    fn part(&self, group: usize, bytes: u64) -> u64 {
+        if bytes == u64::MAX {
+            return bytes;
+        }
+        let siblings = self.groups[group]
+            .parent
+            .map(|parent| self.children(parent));
+        let shares = siblings.into_iter().flatten();
+        let sum: u128 = shares.map(|it| u128::from(self.groups[it].share)).sum();
+        (u128::from(bytes) * u128::from(self.groups[group].share) / sum.max(1)) as u64
     }
 
     /// The nearest max from that level up.

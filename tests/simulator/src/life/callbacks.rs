@@ -16,6 +16,7 @@ use memcg::{
 };
 
 use super::Life;
+use super::orders::Choice;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure_eq};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
@@ -39,6 +40,8 @@ enum Entry {
     Rang(Key),
     /// The hook that holds that was called, at that instant.
     Cancelled(Key, Instant),
+    /// An order of the run's own was asked for a victim, and has chosen one or none.
+    Ordered(Vec<GroupId>, Choice),
     /// Something was wrong with the call.
     Fault(String),
 }
@@ -58,6 +61,14 @@ pub(super) struct Shared {
 impl Shared {
     fn note(&self, entry: Entry) {
         lock(&self.log).push(entry);
+    }
+
+    /// An order was asked.
+    pub(super) fn note_order(&self, candidates: Vec<GroupId>, choice: Choice) {
+        if !is_actor() {
+            self.strange.store(true, Ordering::SeqCst);
+        }
+        self.note(Entry::Ordered(candidates, choice));
     }
 
     /// The next operation begins.
@@ -382,17 +393,20 @@ impl Life {
                     }
                     Entry::Rang(key) => self.rang(key),
                     Entry::Cancelled(key, at) => {
+                        self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
                         self.cancel_delays(key);
                         called.push(key);
                     }
+                    Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
                     Entry::Fault(what) => panic!("{what}"),
                 }
                 self.forget_victims();
                 after(self);
             }
+            self.orders_are_followed();
             self.all_hooks_called(&called);
             // A charge in line that was served meanwhile has taken its bytes, too.
             self.poll_unknown();
@@ -682,7 +696,7 @@ impl Life {
             let of = &self.twin.groups[group];
             if self.handles[group].is_empty()
                 || !of.online
-                || of.soft < u64::MAX
+                || self.twin.soft(group) < u64::MAX
                 || self.twin.is_spared(group)
                 || self.twin.levels(group).any(is_granted)
                 || self.hooks.iter().any(is_below)

@@ -45,6 +45,8 @@ impl Life {
     pub(super) fn glance(&mut self) {
         self.hold(Life::line_holds);
         self.hold(Life::glance_holds);
+        self.follow_peaks();
+        self.hold(Life::peaks_hold);
         #[cfg(feature = "adapters")]
         self.hold(Life::adapters_glance);
     }
@@ -189,13 +191,14 @@ impl Life {
         }
         let inspect = handle.inspect();
         let limits = (inspect.min(), inspect.low(), inspect.high(), inspect.soft());
-        let known = (twin.min, twin.low, twin.high, twin.soft);
+        let soft = self.twin.soft(group);
+        let known = (twin.min, twin.low, twin.high, soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
         let gone = self.twin.children(group).filter(|child| !online(child));
         let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
         let own = self.twin.own(group) + left;
         ensure_eq!(inspect.live_local(), own, "live of {handle:?} itself");
-        let is_above = handle.usage() > twin.soft;
+        let is_above = handle.usage() > soft;
         ensure_eq!(inspect.is_in_excess(), is_above, "excess of {handle:?}");
         let below = self
             .twin

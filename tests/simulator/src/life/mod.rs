@@ -8,7 +8,9 @@
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
 //! * `delays`: tasks that have their bytes, and are delayed above a high;
-//! * `fairness`: groups that give in proportion;
+//! * `fairness`: groups that give in proportion; `covered`: charges that pay for what is allocated;
+//! * `trees`: trees that are applied; `orders`: victims of the run's own choice; `peaks`: peaks of live
+//!   bytes that start over;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
 //!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
@@ -18,13 +20,17 @@
 mod adapters;
 mod callbacks;
 mod charges;
+mod covered;
 mod cycles;
 mod delays;
 mod fairness;
 pub(crate) mod figures;
+mod orders;
+mod peaks;
 mod placements;
 mod pools;
 mod tasks;
+mod trees;
 mod values;
 mod words;
 
@@ -96,6 +102,9 @@ pub(crate) struct Life {
     victims: Vec<(usize, Instant)>,
     /// Some groups go as one with all below them, or did.
     together: bool,
+    /// What an order of the run's own has chosen last, once it was asked: a group, or none.
+    chosen: Option<Option<usize>>,
+    peaks: Vec<peaks::Peak>,
     #[cfg(feature = "adapters")]
     adapters: adapters::Adapters,
     /// The present step, for the message of a failure.
@@ -147,6 +156,8 @@ impl Life {
             ranked: false,
             victims: Vec::new(),
             together: false,
+            chosen: None,
+            peaks: Vec::new(),
             #[cfg(feature = "adapters")]
             adapters,
             at: String::from("start"),
@@ -314,6 +325,22 @@ impl Life {
                     self.on(op, group, move |group| group.memory().set_batch(batch));
                 }
             }
+            What::Share(group, share) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, move |group| {
+                        let limits = Limits::new().share(share);
+                        group.set_limits(limits).expect("no percentage")
+                    });
+                    // The root has no siblings.
+                    if group > 0 && self.twin.groups[group].online {
+                        self.twin.set_share(group, share);
+                    }
+                }
+            }
+            What::Apply(..) => self.apply_tree(op),
+            What::Cover(..) => self.cover(op),
+            What::Peak(_) | What::PeakReset(_) | What::PeakDrop(_) => self.step_peak(op),
+            What::OomBy(..) => self.set_order(op),
             What::Oom(..) | What::OomGroup(..) | What::OomExempt(..) => self.set_oom(op),
             What::Drain(group) => {
                 if let Some(group) = self.group(group) {
@@ -592,7 +619,7 @@ impl Life {
                 // A thread of the runtime reclaims for charges that do not block.
                 self.keeps = true;
             }
-            Kind::Soft if is_online => (twin.soft, twin.percent) = (bytes, None),
+            Kind::Soft if is_online => self.twin.set_soft(group, bytes),
             Kind::Low if is_online => twin.low = bytes,
             Kind::Min if is_online => twin.min = bytes,
             Kind::Soft | Kind::Low | Kind::Min => {}
@@ -648,6 +675,7 @@ impl Life {
         #[cfg(feature = "adapters")]
         self.end_adapters();
         self.end_threads();
+        self.peaks.clear();
         for task in std::mem::take(&mut self.tasks) {
             self.end_task(&op(0), task);
             self.settle_accounts();

@@ -7,7 +7,8 @@ use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Group, StatKey};
 
 use super::Life;
 use super::charges::on_full;
-use crate::holds::{Holds, ensure_eq};
+use crate::configuration::TIER;
+use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -225,6 +226,32 @@ impl Life {
             let found = stats.get(NodeId::new(node as u16));
             ensure_eq!(found, expected as i64, "on node {node} of {handle:?}");
         }
+        self.tier_holds(handle, top)
+    }
+
+    /// The tier of the first node has what lies there, and of what lies nowhere yet as much as was
+    /// charged before: it may come to lie there.
+    fn tier_holds(&self, handle: &Group, top: usize) -> Holds {
+        // Those of containers are known to their adapter alone.
+        if self.setup.nodes < 2 || self.setup.adapters {
+            return Ok(());
+        }
+        let is_within = |memory: &&NodeMemory| {
+            let group = self.twin.of(memory.key).group;
+            self.twin.is_within(group, top)
+        };
+        let at = |spot: Option<usize>| -> u64 {
+            let within = self.kmems.iter().filter(is_within);
+            within.filter_map(|memory| memory.places.get(&spot)).sum()
+        };
+        let (least, most) = (at(Some(0)), at(Some(0)) + at(None));
+        let tier = handle.counter_key(TIER).expect("declared");
+        let tier = handle.counter(tier).expect("declared");
+        let live = tier.live();
+        ensure!(
+            (least..=most).contains(&live) && tier.usage() - tier.stocked() == live,
+            "{live} live in the tier of {handle:?}, which has {least} to {most}"
+        );
         Ok(())
     }
 
@@ -306,8 +333,12 @@ impl Life {
                     let found = kmem.transfer(&target);
                     (kmem, found)
                 });
+                let is_offline = matches!(&found, Err(refused) if refused.is_offline());
                 if to == group {
                     assert!(found.is_ok(), "{found:?}");
+                } else if is_offline {
+                    // A tier is asked first, and says what it has of these bytes.
+                    assert!(!self.twin.groups[to].online, "{found:?}");
                 } else if self.agree(ask, found).is_some() {
                     let held = self.twin.release(key);
                     self.twin.held.insert(key, Held { group: to, ..held });

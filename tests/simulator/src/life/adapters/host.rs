@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memcg::Percent;
+use memcg::simulated_time as clock;
 use memcg_host::{FollowGuard, Host, Reconciler};
 use tempfile::TempDir;
 
@@ -61,6 +62,18 @@ impl Followed {
         Host::at(self.folder.path())
     }
 
+    /// Nothing follows any more. A thread that does may wait for a victim by the clock, which goes on
+    /// meanwhile.
+    fn end(&mut self) {
+        let follows = self.follows.take();
+        let ends = std::thread::spawn(move || drop(follows));
+        while !ends.is_finished() {
+            clock::advance(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        ends.join().expect("a drop does not panic");
+    }
+
     /// What the group may have by the files as they are.
     fn granted(&self) -> Option<u64> {
         Some(self.share.of(self.limit?.min(MACHINE)))
@@ -96,9 +109,7 @@ impl Life {
                     self.reconcile(&followed, group, u64::from(kib) << 10);
                 }
             }
-            Adapter::Unfollow => {
-                followed.follows = None;
-            }
+            Adapter::Unfollow => followed.end(),
             _ => unreachable!("an operation on the host"),
         }
         self.adapters.host = Some(followed);
@@ -146,8 +157,7 @@ impl Life {
         };
         if !self.twin.groups[*group].online {
             // The thread has ended with its group.
-            followed.follows = None;
-            return;
+            return followed.end();
         }
         let until = Instant::now() + PATIENCE;
         loop {
@@ -190,7 +200,9 @@ impl Life {
     }
 
     pub(super) fn end_host(&mut self) {
-        self.adapters.host = None;
+        if let Some(mut followed) = self.adapters.host.take() {
+            followed.end();
+        }
         self.settle_accounts();
     }
 }

@@ -207,7 +207,7 @@ impl Life {
                     GroupFile::Max if form == 2 => self.twin.set_max(group, 0, u64::MAX),
                     GroupFile::Max => self.twin.set_max(group, 0, bytes),
                     GroupFile::High => twin.high = bytes,
-                    GroupFile::Soft if is_online => (twin.soft, twin.percent) = (bytes, None),
+                    GroupFile::Soft if is_online => self.twin.set_soft(group, bytes),
                     GroupFile::Low if is_online => twin.low = bytes,
                     _ => {}
                 }

@@ -1,0 +1,183 @@
+//! Trees that are applied: groups are made, get limits, and go, all or none.
+
+use memcg::errors::{CreateError, SpecError};
+use memcg::{ApplyOptions, Bytes, GroupSpec, Limits};
+
+use super::{GROUPS_MADE_MAX, Life};
+use crate::configuration::limit;
+use crate::script::{Op, What};
+
+/// What a tree says of a group: its parent in the tree, and its name.
+const FORMS: [&[(Option<usize>, u8)]; 4] = [
+    &[(None, 0)],
+    &[(None, 1), (None, 2)],
+    &[(None, 0), (Some(0), 3)],
+    &[(None, 3), (Some(0), 0), (Some(0), 1)],
+];
+
+impl Life {
+    pub(super) fn apply_tree(&mut self, op: &Op) {
+        let What::Apply(group, form, size, prunes) = op.1 else {
+            unreachable!("a tree that is applied");
+        };
+        let form = usize::from(form);
+        let named = FORMS[form % FORMS.len()];
+        let Some(top) = self.group(group) else {
+            return;
+        };
+        // A tree that says nothing of its own group takes away what an earlier one has set there, unless
+        // the program has set it since.
+        let is_named = self.twin.groups[top].is_named;
+        // Nor has the twin a soft limit that would be a part of no max when it is taken back.
+        let is_part = |group: usize| self.twin.groups[group].percent.is_some();
+        let mut existing = self.existing(top, named).into_iter().flatten();
+        if is_named || existing.any(is_part) || self.ids.len() + named.len() > GROUPS_MADE_MAX {
+            return;
+        }
+        if let Some(runtime) = &self.runtime {
+            runtime.settle();
+        }
+        self.keeps = true;
+        let max = if form / FORMS.len() == 0 {
+            u64::MAX
+        } else {
+            self.bytes(top, 0, size).max(1)
+        };
+        let soft = max / 2;
+        let limits = Limits::new().max(limit(max)).soft(Bytes(soft));
+        let spec = |of: Option<usize>| {
+            // A child of a child has no groups.
+            let below = |parent: Option<usize>, spec: GroupSpec| {
+                let names = named.iter().filter(|(above, _)| *above == parent);
+                names.fold(spec, |spec, (_, name)| {
+                    spec.group(format!("g{name}"), GroupSpec::new().limits(limits))
+                })
+            };
+            below(of, GroupSpec::new())
+        };
+        let mut whole = GroupSpec::new();
+        for (at, _) in named
+            .iter()
+            .enumerate()
+            .filter(|(_, (above, _))| above.is_none())
+        {
+            let name = format!("g{}", named[at].1);
+            whole = whole.group(name, spec(Some(at)).limits(limits));
+        }
+        let options = ApplyOptions::new().prune(prunes);
+        let applied = self.on(op, top, move |group| whole.apply_with(group, options));
+        self.settle_accounts();
+        match applied {
+            Ok(_) => {
+                assert!(
+                    self.twin.groups[top].online,
+                    "below a group that is offline"
+                );
+                self.follow_tree(top, named, limits, (max, soft), prunes);
+            }
+            Err(SpecError::Offline { .. }) => {
+                assert!(!self.twin.groups[top].online, "it is online");
+            }
+            Err(SpecError::Create(CreateError::Full { .. })) => {
+                self.take_tree_back(top, named, max)
+            }
+            // A group that goes on charging meanwhile is not there for the twin.
+            Err(SpecError::AboveMax { group, max: of, .. }) => {
+                let number = self.ids.iter().position(|id| *id == group.id());
+                let live = number.map_or(0, |number| self.twin.live(number, 0));
+                assert!(
+                    of == max && (live > max || !self.shared.is_quiet()),
+                    "{live} live of {max}"
+                );
+                self.take_tree_back(top, named, max);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The groups of the tree that are there.
+    fn existing(&self, top: usize, named: &[(Option<usize>, u8)]) -> Vec<Option<usize>> {
+        let mut found: Vec<Option<usize>> = Vec::new();
+        for &(above, name) in named {
+            let parent = match above {
+                Some(above) => found[above],
+                None => Some(top),
+            };
+            let name = format!("g{name}");
+            let is_it = |&child: &usize| {
+                let child = &self.twin.groups[child];
+                child.online && child.name == name
+            };
+            found.push(parent.and_then(|parent| self.twin.children(parent).find(is_it)));
+        }
+        found
+    }
+
+    /// Each max was set, and is as before. A percentage that has no max again stays as it was last.
+    fn take_tree_back(&mut self, top: usize, named: &[(Option<usize>, u8)], max: u64) {
+        let existing = self.existing(top, named).into_iter().flatten();
+        let before: Vec<(usize, u64)> = existing
+            .map(|group| (group, self.twin.groups[group].max[0]))
+            .collect();
+        for &(group, _) in &before {
+            self.twin.set_max(group, 0, max);
+        }
+        for (group, before) in before {
+            self.twin.set_max(group, 0, before);
+        }
+    }
+
+    /// The twin does the same.
+    fn follow_tree(
+        &mut self,
+        top: usize,
+        named: &[(Option<usize>, u8)],
+        limits: Limits,
+        (max, soft): (u64, u64),
+        prunes: bool,
+    ) {
+        let existing = self.existing(top, named);
+        let mut numbers = Vec::new();
+        for &(above, name) in named {
+            let parent = above.map_or(top, |above: usize| numbers[above]);
+            let found = existing[numbers.len()];
+            let name = format!("g{name}");
+            let number = match found {
+                Some(number) => {
+                    self.twin.set_max(number, 0, max);
+                    self.twin.set_soft(number, soft);
+                    number
+                }
+                None => {
+                    let number = self.twin.create(parent, &name, limits);
+                    let number = number.expect("no percentage, and no such group");
+                    let path = self.twin.path(number);
+                    let runtime = self.runtime.as_ref();
+                    let made = match self.handles[parent].first() {
+                        Some(parent) => parent.child(&name),
+                        None => runtime.and_then(|runtime| runtime.group(&path)),
+                    };
+                    let made = made.unwrap_or_else(|| panic!("{path} was not made"));
+                    self.ids.push(made.id());
+                    self.handles.push(vec![made]);
+                    self.twin.groups[number].is_applied = true;
+                    number
+                }
+            };
+            self.twin.groups[number].is_named = true;
+            numbers.push(number);
+        }
+        if !prunes {
+            return;
+        }
+        for parent in numbers.iter().copied().chain([top]) {
+            let goes = |&child: &usize| {
+                let group = &self.twin.groups[child];
+                group.online && group.is_applied && !numbers.contains(&child)
+            };
+            let gone: Vec<usize> = self.twin.children(parent).filter(goes).collect();
+            gone.into_iter()
+                .for_each(|child| self.twin.offline_tree(child));
+        }
+    }
+}
