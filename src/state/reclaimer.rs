@@ -427,7 +427,7 @@ impl ReclaimPromise {
 
 impl Drop for ReclaimPromise {
     fn drop(&mut self) {
-        self.history.report(self.freed);
+        self.history.report(self.want, self.freed);
     }
 }
 
