@@ -7,10 +7,14 @@ use std::collections::BTreeMap;
 
 use memcg::{Limit, Limits, PageCounter, Percent};
 
-use crate::configuration::ITEMS;
+use crate::configuration::{ITEMS, limit};
+use crate::script::Kind;
 
 /// Memory, and one further counter.
 pub(crate) const COUNTERS: usize = 2;
+
+/// Limits that may be a part of the nearest max above.
+const PARTS: [Kind; 4] = [Kind::Soft, Kind::High, Kind::Low, Kind::Min];
 
 /// What holds bytes, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,18 +36,39 @@ pub(crate) struct Group {
     pub(crate) max: [u64; COUNTERS],
     pub(crate) high: u64,
     pub(crate) soft: u64,
-    /// The soft limit is so much of the nearest max above.
-    pub(crate) percent: Option<Percent>,
     pub(crate) low: u64,
     pub(crate) min: u64,
+    /// So much of the nearest max above, of [`PARTS`].
+    parts: [Option<Percent>; PARTS.len()],
+    /// For whose sake others give; `None`: as the group above.
+    pub(crate) importance: Option<u8>,
     pub(crate) thresholds: (u8, u8),
     pub(crate) observes: bool,
     /// It and all below it are spared where groups are cancelled.
     pub(crate) exempt: bool,
+    /// It is cancelled with all below it, or not at all.
+    pub(crate) together: bool,
     /// Refusals here.
     pub(crate) refused: [u64; COUNTERS],
     /// What was added to the group itself.
     pub(crate) items: [i64; ITEMS],
+}
+
+impl Group {
+    fn limit_mut(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::High => &mut self.high,
+            Kind::Low => &mut self.low,
+            Kind::Min => &mut self.min,
+            _ => &mut self.soft,
+        }
+    }
+
+    /// `soft`, `high`, `low` and `min` as they were set.
+    pub(crate) fn as_set(&self) -> [Limit; PARTS.len()] {
+        let bytes = [self.soft, self.high, self.low, self.min].map(limit);
+        std::array::from_fn(|at| self.parts[at].map_or(bytes[at], Limit::Percent))
+    }
 }
 
 /// Why the twin says no.
@@ -89,12 +114,14 @@ impl Twin {
             max: [max, u64::MAX],
             high: u64::MAX,
             soft: u64::MAX,
-            percent: None,
             low: 0,
             min: 0,
+            parts: [None; PARTS.len()],
+            importance: None,
             thresholds: (0, 0),
             observes: false,
             exempt: false,
+            together: false,
             refused: [0; COUNTERS],
             items: [0; ITEMS],
         });
@@ -209,7 +236,7 @@ impl Twin {
         let group = &mut self.groups[made];
         group.high = bytes(limits.high, u64::MAX);
         group.soft = bytes(soft, u64::MAX);
-        group.percent = percent;
+        group.parts[0] = percent;
         group.low = bytes(limits.low, 0);
         group.min = bytes(limits.min, 0);
         group.thresholds = [limits.elevated, limits.critical]
@@ -248,11 +275,11 @@ impl Twin {
         group.min = 0;
         group.low = 0;
         group.soft = u64::MAX;
-        group.percent = None;
+        group.parts = [None; PARTS.len()];
     }
 
     /// The nearest max from that level up.
-    fn max_above(&self, level: usize) -> Option<u64> {
+    pub(crate) fn max_above(&self, level: usize) -> Option<u64> {
         self.levels(level)
             .map(|level| self.groups[level].max[0])
             .find(|&max| max < u64::MAX)
@@ -265,15 +292,37 @@ impl Twin {
             return;
         }
         for group in self.online_below(moved).collect::<Vec<_>>() {
-            let Group {
-                percent, parent, ..
-            } = self.groups[group];
-            if let Some(percent) = percent
-                && let Some(max) = parent.and_then(|parent| self.max_above(parent))
-            {
-                self.groups[group].soft = percent.of(max);
+            let above = self.groups[group].parent;
+            let Some(max) = above.and_then(|above| self.max_above(above)) else {
+                continue;
+            };
+            for (kind, part) in PARTS.into_iter().zip(self.groups[group].parts) {
+                if let Some(part) = part {
+                    *self.groups[group].limit_mut(kind) = part.of(max);
+                }
             }
         }
+    }
+
+    /// One of the limits beside max, from now on; as that part of the nearest max above, or as it is.
+    pub(crate) fn set_limit(
+        &mut self,
+        group: usize,
+        kind: Kind,
+        bytes: u64,
+        part: Option<Percent>,
+    ) {
+        *self.groups[group].limit_mut(kind) = bytes;
+        let at = PARTS.iter().position(|&of| of == kind);
+        self.groups[group].parts[at.expect("a limit beside max")] = part;
+    }
+
+    /// Of whose sake charges of the group are.
+    pub(crate) fn importance(&self, group: usize) -> u8 {
+        let mut levels = self.levels(group);
+        levels
+            .find_map(|level| self.groups[level].importance)
+            .unwrap_or(0)
     }
 
     /// It may not be cancelled.

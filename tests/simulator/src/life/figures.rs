@@ -191,6 +191,14 @@ impl Life {
         let limits = (inspect.min(), inspect.low(), inspect.high(), inspect.soft());
         let known = (twin.min, twin.low, twin.high, twin.soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        let limits = handle.limits();
+        let as_set = [limits.soft, limits.high, limits.low, limits.min];
+        let known = twin.as_set().map(Some);
+        ensure_eq!(
+            as_set,
+            known,
+            "[soft, high, low, min] as set, of {handle:?}"
+        );
         let gone = self.twin.children(group).filter(|child| !online(child));
         let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
         let own = self.twin.own(group) + left;
