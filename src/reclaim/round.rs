@@ -543,6 +543,7 @@ impl<'r> Round<'r, '_> {
             return ProtectedBytes::default();
         };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
+        // Mutation: low-is-broken-by-what-the-target-matters
         let breaks_low = self
             .request
             .breaks_low

@@ -427,6 +427,7 @@ impl ReclaimPromise {
 
 impl Drop for ReclaimPromise {
     fn drop(&mut self) {
+        // Mutation: a-promise-of-nothing-stays-open
         self.history.report(self.want, self.freed);
     }
 }
