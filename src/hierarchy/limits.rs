@@ -136,6 +136,7 @@ pub(crate) fn set(
     // The max is the first of all kinds: what follows is resolved by the one that is about to be.
     let mut max = counter.max();
     for (kind, limit) in named() {
+        // Mutation: a-percentage-that-is-refused-is-remembered
         bytes[kind as usize] = resolve(counter, kind, limit, max).map_err(|none| (kind, none))?;
         if kind == LimitKind::Max {
             max = bytes[kind as usize];
@@ -229,6 +230,7 @@ fn apply(
 fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
     for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
+        // Mutation: a-part-of-its-own-max-stays-as-that-moves
         let follows =
             |kind: &LimitKind| !ptr::eq(&**counter, top) || *kind == LimitKind::ReclaimAbove;
         for kind in LimitKind::ALL.into_iter().filter(follows) {

@@ -52,6 +52,7 @@ pub(crate) fn charge_to(group: Option<&Counter>) {
     let before = std::mem::replace(&mut state.charged, next);
     drop(state);
     give_up(before);
+    // Mutation: the-next-group-of-the-unowned-is-charged-late
     follow_exactly();
 }
 

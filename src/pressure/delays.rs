@@ -337,6 +337,7 @@ impl Alarm {
         let mut waker = Foreign::new(waker.clone());
         with(|delays| {
             let delay = delays.all.get_mut(&self.0);
+            // Mutation: a-delay-wakes-who-polled-first
             delay
                 .map(|delay| std::mem::swap(&mut delay.waker, &mut waker))
                 .is_some()

@@ -44,6 +44,7 @@ pub(crate) fn set(top: &Counter, observed: bool) {
     let path = SlowPath::enter();
     let tree = top.tree();
     let mut stocks = tree.lock(&path);
+    // Mutation: an-observation-that-ends-ends-those-below
     oom_flags(top).set(OBSERVES, observed);
     if observed {
         // Each charge is to walk, which counts what a limit would have refused.

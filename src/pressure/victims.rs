@@ -257,6 +257,7 @@ pub(crate) fn hook(group: &Counter, function: CallbackFunction<CancelInfo>) -> H
 /// with its subtree, or the group itself.
 fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
+    // Mutation: of-those-that-go-together-the-nearest-goes
     inside
         // The highest, as `memory.oom.group` has it: a tenant that goes as one goes with all of its
         // parts that do.

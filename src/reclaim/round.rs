@@ -543,6 +543,7 @@ impl<'r> Round<'r, '_> {
             return ProtectedBytes::default();
         };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
+        // Mutation: low-is-broken-by-what-the-target-matters
         let breaks_low = self
             .request
             .breaks_low
@@ -675,7 +676,10 @@ impl<'r> Round<'r, '_> {
         let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
         self.request.unseen += unseen;
         let freed = seen.saturating_add(unseen);
+        // What has come to nothing by now is no promise: others are asked for it. One of an earlier
+        // call may have, too.
         let promised = reclaimer.history.promised().wrapping_sub(promised);
+        let promised = promised.cast_signed().max(0).cast_unsigned();
         if promised > 0 {
             self.note_promise(&reclaimer.history);
         }

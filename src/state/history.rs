@@ -37,7 +37,7 @@ struct ReclaimerRecord {
     /// Promises that are open, their bytes, and when the first was made.
     promises: u32,
     owed: u64,
-    /// All bytes ever promised; wraps.
+    /// All bytes ever promised, but for promises that brought nothing; wraps.
     promised: u64,
     since: Option<Instant>,
 }
@@ -123,9 +123,13 @@ impl History {
         remembered.since.get_or_insert_with(clock::now);
     }
 
-    pub(crate) fn report(&self, freed: u64) {
+    /// The promise of so many bytes is over.
+    pub(crate) fn report(&self, bytes: u64, freed: u64) {
         let mut remembered = self.0.lock();
         remembered.promises -= 1;
+        if freed == 0 {
+            remembered.promised = remembered.promised.wrapping_sub(bytes);
+        }
         // Promises are kept apart by their number alone, for a reclaimer may free more than it has
         // promised with one of them, and less with the next.
         if remembered.promises == 0 {
@@ -137,7 +141,8 @@ impl History {
         remembered.note(freed > 0, held, clock::now(), BELIEVED_MAX);
     }
 
-    /// All bytes that it has ever promised, reported or not; wraps.
+    /// All bytes that it has ever promised, reported or not, but for promises that brought nothing;
+    /// wraps.
     pub(crate) fn promised(&self) -> u64 {
         self.0.lock().promised
     }

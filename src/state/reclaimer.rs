@@ -427,7 +427,8 @@ impl ReclaimPromise {
 
 impl Drop for ReclaimPromise {
     fn drop(&mut self) {
-        self.history.report(self.freed);
+        // Mutation: a-promise-of-nothing-stays-open
+        self.history.report(self.want, self.freed);
     }
 }
 

@@ -160,6 +160,7 @@ impl Drop for EnteredScope {
         self.scope().end_guard();
         if self.place == 0 {
             // SAFETY: `enter` leaked it; the chain does not point to it any more.
+            // Mutation: a-guard-without-a-place-keeps-its-memory
             drop(unsafe { Box::from_raw(self.scope.as_ptr()) });
         } else if !model_failed() {
             with_current(|current| current.taken.set(current.taken.get() & !self.place));
@@ -234,6 +235,7 @@ impl CurrentScope {
             } else if let Some(scope) = self.further_in(current) {
                 // The next scope further in takes over what this one would have restored, so the
                 // chain closes around it. The thread's own words stay as they are.
+                // Mutation: a-guard-that-ends-first-stays-current
                 scope.group.set(self.group.get());
                 scope.outer.set(self.outer.get());
                 current.unlinked.set(current.unlinked.get().wrapping_add(1));

@@ -207,6 +207,7 @@ impl<T> ChargedVec<T> {
         let (needed, half_more) = (self.needed(more), self.half_more(more));
         let group = self.charge().group();
         // Its refusal is not the caller's, and counts as none.
+        // Mutation: a-vector-counts-the-refusal-of-what-is-spare
         if half_more > needed
             && let Some(new) = group.charge_spare(Bytes(bytes_of::<T>(half_more)), grow)
         {

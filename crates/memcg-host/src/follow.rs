@@ -451,6 +451,7 @@ impl Following {
         let is_news = has_fallen || now.is_news(&was);
         let mut shown = self.shown();
         shown.state = now;
+        // Mutation: a-fall-that-nobody-has-heard-of-is-forgotten
         shown.has_fallen |= has_fallen;
         is_news
     }

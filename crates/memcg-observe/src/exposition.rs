@@ -214,6 +214,7 @@ impl Exposition {
         name: &str,
         figures: impl std::fmt::Display + Send + Sync + 'static,
     ) -> Exposition {
+        // Mutation: a-layer-named-again-takes-all-others
         self.layers.retain(|known| known.name != name);
         self.layers.push(Layer::new(name, figures));
         self

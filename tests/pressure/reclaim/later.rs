@@ -375,3 +375,22 @@ fn one_that_never_frees_anything_is_spared() {
         "asked {asked} times for 20 charges"
     );
 }
+
+/// A promise that is dropped before the call returns is an answer: what is missing is asked of others,
+/// also for a charge that waits for none.
+#[test]
+fn an_answer_at_once_is_nothing_to_come() {
+    let runtime = build(bare().max(Limit::Bytes(17 * MIB)));
+    let root = runtime.root();
+    let [forgets, gives] = ["forgets", "gives"].map(|name| create(&root, name));
+    let made = asynchronous(&forgets, 8 * MIB, 1);
+    drop(made.questions);
+    let (cache, _registration) = Cache::of(&gives, 8 * MIB, &Log::default());
+    let charged = root.charge_with(Bytes(2 * MIB), OnFull::Reclaim);
+    assert!(charged.is_ok(), "{charged:?}");
+    assert!(cache.bytes() < 8 * MIB, "it has given");
+    let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
+    assert!(report.pending == 0 && report.freed >= MIB, "{report:?}");
+    drop((charged, made.registration));
+    assert_sound(&runtime);
+}

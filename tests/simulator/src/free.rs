@@ -144,6 +144,10 @@ impl Reclaim for AskedCache {
         let cache = &self.0;
         match cache.nature {
             Nature::Stubborn => 0,
+            Nature::Forgets => {
+                drop(context.promise());
+                0
+            }
             Nature::Greedy => cache.evict(u64::MAX),
             Nature::Boasts => u64::MAX,
             Nature::PanicsAtOnce => {
@@ -458,6 +462,10 @@ impl World {
             }
             What::VecNew(_)
             | What::CreateWithPercent(..)
+            | What::SetPart(..)
+            | What::Scopes(..)
+            | What::Unowned(..)
+            | What::Background(..)
             | What::IntoRaw(_)
             | What::FromRaw(_)
             | What::KmemMerge(..)

@@ -138,6 +138,8 @@ pub enum Nature {
     Quits,
     /// It promises, and keeps it at once.
     Promises,
+    /// It promises for the first time, and forgets that; then it gives what it is asked for.
+    Forgets,
     /// It gives what it is asked for, and says that it gave nothing.
     Modest,
     /// It gives what it is asked for, and estimates that it has nothing.
@@ -214,6 +216,8 @@ pub enum What {
     Set(u8, Kind, Size),
     /// Takes a limit away.
     Unset(u8, Kind),
+    /// Sets a limit to so many percent of the nearest max above, if there is one.
+    SetPart(u8, Kind, u8),
     /// Sets thresholds of pressure.
     Thresholds(u8, u8, u8),
     /// Sets the importance.
@@ -368,6 +372,15 @@ pub enum What {
     End,
     /// The last handle of the runtime is dropped.
     DropRuntime,
+
+    /// So many groups become a thread's current one, each within those before, and end in an order by
+    /// that number.
+    Scopes(u8, u8, u16),
+    /// So many bytes are of no group: the first group pays for them, then the other, and then none.
+    Unowned(u8, u8, u16),
+    /// A tree of its own is reclaimed in the background, from so many percent of a max on, that moves
+    /// by that number.
+    Background(u8, u16),
 
     /// Something is done with an adapter.
     #[cfg(feature = "kmem")]
@@ -669,6 +682,19 @@ fn script(
 fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
     let pick_cache = |rng: &mut Xoshiro256PlusPlus| rng.next_u32() as u8;
     match *what {
+        // A promise that nobody keeps: the cache is asked again, a while later.
+        What::Cache(group, Nature::Forgets, _) => {
+            let mut story: Vec<_> = (0..6)
+                .map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000)))
+                .collect();
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            for _ in 0..2 {
+                let verb = pick(rng, &[Verb::Plain, Verb::WaitNot, Verb::Reclaims]);
+                story.push(What::Charge(group, verb, Size::Bytes(500)));
+                story.push(What::Time(20));
+            }
+            story
+        }
         // Of a group with two caches both are asked for the nearest one above, once it has ended.
         What::Cache(group, ..) if swarm.tree && rng.random_bool(0.15) => {
             let mut story = vec![What::Cache(group, Nature::Honest, rng.random_range(0..3))];
@@ -760,6 +786,59 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Charge(other, Verb::Plain, Size::Bytes(200)));
             story
         }
+        // Of a group that goes as one, within another that does, the other goes.
+        What::Hook(group, ..) if rng.random_bool(0.2) => {
+            let other = rng.random_range(0..16);
+            vec![
+                What::Charge(group, Verb::Try, Size::Bytes(300)),
+                What::Hook(other, 100, Act::Nothing),
+                What::OomGroup(group, true),
+                What::OomGroup(0, true),
+                What::Oom(0, true),
+                What::Set(0, Kind::MaxNow, Size::Above(0)),
+                What::Charge(other, Verb::Reclaims, Size::Bytes(1)),
+            ]
+        }
+        // What is protected of a group gives for charges that matter as much, and for no others.
+        What::Cache(group, ..) if rng.random_bool(0.15) => {
+            let mut story = vec![
+                What::Cache(group, Nature::Honest, 0),
+                What::Importance(group, rng.random_range(0..3)),
+                What::Set(group, Kind::Low, Size::Bytes(300_000)),
+            ];
+            for _ in 0..6 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(20_000)));
+            }
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            for _ in 0..3 {
+                let other = rng.random_range(0..16);
+                if rng.random() {
+                    story.push(What::Importance(other, rng.random_range(0..3)));
+                }
+                let verb = pick(rng, &[Verb::Plain, Verb::WaitNot, Verb::Reclaims]);
+                story.push(What::Charge(other, verb, Size::Bytes(500)));
+            }
+            story
+        }
+        // A vector that is to grow by more than it needs finds no room for that.
+        What::VecNew(group) if rng.random_bool(0.4) => {
+            let mut story = Vec::new();
+            story.extend((0..6).map(|of| What::VecPush(of, Verb::Try, 40)));
+            let room = pick(rng, &[330, 350, 400, 500]);
+            story.push(What::Set(group, Kind::Max, Size::Above(room)));
+            let verb = verb(rng, swarm);
+            story.extend((0..6).map(|of| What::VecPush(of, verb, 0)));
+            story.push(What::Unset(group, Kind::Max));
+            story
+        }
+        // The limits of one above act again, and its own still count only.
+        What::Observe(group, true) if rng.random_bool(0.5) => vec![
+            What::Charge(group, Verb::Try, Size::Bytes(300)),
+            What::Observe(0, true),
+            What::Set(group, Kind::Max, Size::Above(0)),
+            What::Observe(0, false),
+            What::Charge(group, Verb::Try, Size::Bytes(100)),
+        ],
         // Two victims in two domains, of which one gives all that it has.
         What::Hook(group, ..) if rng.random_bool(0.3) => {
             let other = rng.random_range(0..16);
@@ -926,15 +1005,21 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
                 Kind::Min,
             ];
             let kind = pick(rng, &kinds);
-            match rng.random_range(0..6) {
+            match rng.random_range(0..7) {
                 0 => What::Unset(a, kind),
                 1 => What::Batch(a, pick(rng, &[0, 64, 1_024])),
+                2 => {
+                    let kinds = [Kind::Soft, Kind::Low, Kind::Min, Kind::High];
+                    let most = if swarm.marks { 4 } else { 3 };
+                    What::SetPart(a, pick(rng, &kinds[..most]), rng.random_range(1..=100))
+                }
                 _ => What::Set(a, kind, size(rng)),
             }
         }
         48..52 if swarm.marks => match rng.random_range(0..4) {
             0 => What::Thresholds(a, pick(rng, &[0, 50, 80]), pick(rng, &[0, 60, 95, 100])),
             1 => What::Unset(a, pick(rng, &[Kind::High, Kind::Mark])),
+            _ if rng.random_bool(0.1) => What::Background(pick(rng, &[25, 50, 80]), rng.random()),
             _ => What::Set(a, pick(rng, &[Kind::High, Kind::Mark]), size(rng)),
         },
         52..53 if swarm.observe => What::Observe(a, rng.random()),
@@ -1037,6 +1122,8 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             _ => What::OwnCredit,
         },
         97 if swarm.ends && rng.random_bool(0.5) => What::End,
+        97 if rng.random_bool(0.4) => What::Scopes(a, rng.random_range(1..12), rng.random()),
+        97 if rng.random_bool(0.3) => What::Unowned(a, b, pick(rng, &[1, 300, 20_000])),
         98 => What::Look,
         99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
@@ -1068,6 +1155,7 @@ fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
         Nature::Busy,
         Nature::Quits,
         Nature::Promises,
+        Nature::Forgets,
         Nature::Modest,
         Nature::EstimatesNothing,
         Nature::EstimatesAll,

@@ -7,10 +7,14 @@ use std::collections::BTreeMap;
 
 use memcg::{Limit, Limits, PageCounter, Percent};
 
-use crate::configuration::ITEMS;
+use crate::configuration::{ITEMS, limit};
+use crate::script::Kind;
 
 /// Memory, and one further counter.
 pub(crate) const COUNTERS: usize = 2;
+
+/// Limits that may be a part of the nearest max above.
+const PARTS: [Kind; 4] = [Kind::Soft, Kind::High, Kind::Low, Kind::Min];
 
 /// What holds bytes, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,8 +36,6 @@ pub(crate) struct Group {
     pub(crate) max: [u64; COUNTERS],
     pub(crate) high: u64,
     pub(crate) soft: u64,
-    /// The soft limit is so much of the nearest max above.
-    pub(crate) percent: Option<Percent>,
     /// The soft limit is a part of what the parent may hold; 0: it is not.
     pub(crate) share: u32,
     /// A tree that was applied has made it.
@@ -42,14 +44,36 @@ pub(crate) struct Group {
     pub(crate) is_named: bool,
     pub(crate) low: u64,
     pub(crate) min: u64,
+    /// So much of the nearest max above, of [`PARTS`].
+    parts: [Option<Percent>; PARTS.len()],
+    /// For whose sake others give; `None`: as the group above.
+    pub(crate) importance: Option<u8>,
     pub(crate) thresholds: (u8, u8),
     pub(crate) observes: bool,
     /// It and all below it are spared where groups are cancelled.
     pub(crate) exempt: bool,
+    /// It is cancelled with all below it, or not at all.
+    pub(crate) together: bool,
     /// Refusals here.
     pub(crate) refused: [u64; COUNTERS],
     /// What was added to the group itself.
     pub(crate) items: [i64; ITEMS],
+}
+
+impl Group {
+    fn limit_mut(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::High => &mut self.high,
+            Kind::Low => &mut self.low,
+            Kind::Min => &mut self.min,
+            _ => &mut self.soft,
+        }
+    }
+
+    /// One of its limits is a part of a max.
+    pub(crate) fn has_part(&self) -> bool {
+        self.parts.iter().any(Option::is_some)
+    }
 }
 
 /// Why the twin says no.
@@ -95,15 +119,17 @@ impl Twin {
             max: [max, u64::MAX],
             high: u64::MAX,
             soft: u64::MAX,
-            percent: None,
             share: 0,
             is_applied: false,
             is_named: false,
             low: 0,
             min: 0,
+            parts: [None; PARTS.len()],
+            importance: None,
             thresholds: (0, 0),
             observes: false,
             exempt: false,
+            together: false,
             refused: [0; COUNTERS],
             items: [0; ITEMS],
         });
@@ -219,7 +245,7 @@ impl Twin {
         let group = &mut self.groups[made];
         group.high = bytes(limits.high, u64::MAX);
         group.soft = bytes(soft, u64::MAX);
-        group.percent = percent;
+        group.parts[0] = percent;
         group.low = bytes(limits.low, 0);
         group.min = bytes(limits.min, 0);
         group.thresholds = [limits.elevated, limits.critical]
@@ -258,21 +284,15 @@ impl Twin {
         group.min = 0;
         group.low = 0;
         group.soft = u64::MAX;
-        group.percent = None;
         group.share = 0;
-    }
-
-    /// A group that is online gets a soft limit, which takes the place of its share.
-    pub(crate) fn set_soft(&mut self, group: usize, bytes: u64) {
-        let group = &mut self.groups[group];
-        (group.soft, group.percent, group.share) = (bytes, None, 0);
+        group.parts = [None; PARTS.len()];
     }
 
     /// A group that is online gets a share, which takes the place of its soft limit.
     pub(crate) fn set_share(&mut self, group: usize, share: u32) {
         let group = &mut self.groups[group];
         if share > 0 || group.share > 0 {
-            (group.soft, group.percent, group.share) = (u64::MAX, None, share);
+            (group.soft, group.parts[0], group.share) = (u64::MAX, None, share);
         }
     }
 
@@ -317,7 +337,7 @@ impl Twin {
     }
 
     /// The nearest max from that level up.
-    fn max_above(&self, level: usize) -> Option<u64> {
+    pub(crate) fn max_above(&self, level: usize) -> Option<u64> {
         self.levels(level)
             .map(|level| self.groups[level].max[0])
             .find(|&max| max < u64::MAX)
@@ -330,15 +350,47 @@ impl Twin {
             return;
         }
         for group in self.online_below(moved).collect::<Vec<_>>() {
-            let Group {
-                percent, parent, ..
-            } = self.groups[group];
-            if let Some(percent) = percent
-                && let Some(max) = parent.and_then(|parent| self.max_above(parent))
-            {
-                self.groups[group].soft = percent.of(max);
+            let above = self.groups[group].parent;
+            let Some(max) = above.and_then(|above| self.max_above(above)) else {
+                continue;
+            };
+            for (kind, part) in PARTS.into_iter().zip(self.groups[group].parts) {
+                if let Some(part) = part {
+                    *self.groups[group].limit_mut(kind) = part.of(max);
+                }
             }
         }
+    }
+
+    /// One of the limits beside max, from now on; as that part of the nearest max above, or as it is.
+    pub(crate) fn set_limit(
+        &mut self,
+        group: usize,
+        kind: Kind,
+        bytes: u64,
+        part: Option<Percent>,
+    ) {
+        *self.groups[group].limit_mut(kind) = bytes;
+        let at = PARTS.iter().position(|&of| of == kind);
+        self.groups[group].parts[at.expect("a limit beside max")] = part;
+        if kind == Kind::Soft {
+            self.groups[group].share = 0;
+        }
+    }
+
+    /// `soft`, `high`, `low` and `min` as they were set; a share is what it is now.
+    pub(crate) fn as_set(&self, group: usize) -> [Limit; PARTS.len()] {
+        let of = &self.groups[group];
+        let bytes = [self.soft(group), of.high, of.low, of.min].map(limit);
+        std::array::from_fn(|at| of.parts[at].map_or(bytes[at], Limit::Percent))
+    }
+
+    /// Of whose sake charges of the group are.
+    pub(crate) fn importance(&self, group: usize) -> u8 {
+        let mut levels = self.levels(group);
+        levels
+            .find_map(|level| self.groups[level].importance)
+            .unwrap_or(0)
     }
 
     /// It may not be cancelled.

@@ -398,6 +398,7 @@ impl Chunks {
         }
         // One empty chunk stays for the next object.
         self.empty += 1;
+        // Mutation: empty-chunks-are-all-kept
         if self.empty == 1 {
             return None;
         }

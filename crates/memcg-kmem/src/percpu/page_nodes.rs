@@ -264,6 +264,7 @@ impl PageNodes {
             }
             return Some(parts);
         }
+        // Mutation: what-lies-on-two-pages-is-on-the-first
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
             parts.add(bytes, &self.data[page].few);
         }

@@ -88,6 +88,7 @@ impl<T> Droppable<T> {
                 list.bytes += bytes;
                 // Rule 2: a turn that was left behind is in the queue already.
                 // Mutation: a-turn-is-sent-for-the-first-alone
+                // Mutation: a-turn-is-sent-for-each-message
                 let lacks_turn = list.turns < list.oldest_first.len();
                 list.turns += usize::from(lacks_turn);
                 return Ok(lacks_turn);

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
 
 use memcg::{
-    Bytes, Charge, Event, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
-    ReclaimPriority, Registration,
+    Bytes, Charge, Event, Freshness, Group, GroupId, Limits, Reclaim, ReclaimCause, ReclaimContext,
+    ReclaimPass, ReclaimPriority, Registration,
 };
 
 use super::Life;
@@ -24,6 +24,9 @@ use crate::twin::{Held, Key};
 
 const CACHES_MAX: usize = 8;
 const LISTENERS_MAX: usize = 6;
+
+/// One that has not kept what it promised is believed for so long that it has nothing.
+const BELIEVED: Duration = Duration::from_millis(4);
 
 /// A poisoned lock says that a callback panicked, as some do on purpose.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -38,8 +41,8 @@ enum Entry {
     Charged(Group, Charge),
     /// The waker of a task was called.
     Rang(Key),
-    /// The hook that holds that was called, at that instant.
-    Cancelled(Key, Instant),
+    /// The hook that holds that was called, for memory of that group, at that instant.
+    Cancelled(Key, Group, Instant),
     /// An order of the run's own was asked for a victim, and has chosen one or none.
     Ordered(Vec<GroupId>, Choice),
     /// Something was wrong with the call.
@@ -56,6 +59,8 @@ pub(super) struct Shared {
     busy: AtomicBool,
     /// The group that was asked last in the present operation.
     last: Mutex<Option<GroupId>>,
+    /// The charge of the present operation is for the sake of so important a group.
+    asker: Mutex<Option<u8>>,
 }
 
 impl Shared {
@@ -74,6 +79,12 @@ impl Shared {
     /// The next operation begins.
     pub(super) fn begin(&self) {
         *lock(&self.last) = None;
+        *lock(&self.asker) = None;
+    }
+
+    /// A call is made for the sake of a group of that importance.
+    pub(super) fn asks_for(&self, importance: u8) {
+        *lock(&self.asker) = Some(importance);
     }
 
     /// The waker of that task was called, and the twin has not followed yet.
@@ -140,9 +151,12 @@ fn do_act(act: Act, group: &Group, shared: &Shared) {
 
 // === Wakers ===
 
-/// The waker of a task.
+/// The waker of a task on one thread.
 pub(super) struct Bell {
     key: Key,
+    /// How often the task had moved to another thread before, and how often it has by now.
+    number: u64,
+    moves: Arc<AtomicU64>,
     act: Act,
     group: Group,
     shared: Arc<Shared>,
@@ -155,15 +169,33 @@ impl Bell {
         }
         Arc::new(Bell {
             key,
+            number: 0,
+            moves: Arc::default(),
             act,
             group: group.clone(),
             shared: Arc::clone(shared),
+        })
+    }
+
+    /// The task is polled on another thread from here on, with another waker. This one wakes it no
+    /// more.
+    pub(super) fn moves_on(&self) -> Arc<Bell> {
+        Arc::new(Bell {
+            key: self.key,
+            number: self.moves.fetch_add(1, Ordering::SeqCst) + 1,
+            moves: Arc::clone(&self.moves),
+            act: self.act,
+            group: self.group.clone(),
+            shared: Arc::clone(&self.shared),
         })
     }
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
+        if self.number < self.moves.load(Ordering::SeqCst) {
+            return;
+        }
         self.shared.note(Entry::Rang(self.key));
         do_act(self.act, &self.group, &self.shared);
     }
@@ -180,6 +212,8 @@ pub(super) struct Cache {
     shared: Arc<Shared>,
     registration: Mutex<Option<Registration>>,
     gone: AtomicBool,
+    /// When it has forgotten what it promised.
+    forgot: Mutex<Option<Instant>>,
 }
 
 impl Cache {
@@ -232,6 +266,13 @@ impl Cache {
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
         }
+        if context.pass() == ReclaimPass::Low
+            && context.cause() == ReclaimCause::Full
+            && let Some(asker) = *lock(&self.shared.asker)
+            && importance(&group) > asker
+        {
+            self.fault(format!("{}, for a charge that matters less", at()));
+        }
         let usage = group.usage();
         let min = group.memory().effective_min(&target.memory());
         let low = group.memory().effective_low(&target.memory());
@@ -280,6 +321,13 @@ fn is_in_excess(group: &Group, target: &Group) -> bool {
     }
 }
 
+/// Of a group without one it is that of the nearest above.
+fn importance(group: &Group) -> u8 {
+    let mut levels = std::iter::once(group.clone()).chain(group.ancestors());
+    let own = levels.find_map(|level| level.limits().importance);
+    own.unwrap_or(0)
+}
+
 /// What is registered.
 struct Asked(Arc<Cache>);
 
@@ -322,6 +370,14 @@ impl Reclaim for Asked {
                 drop(mine);
                 cache.gone.store(true, Ordering::SeqCst);
                 cache.evict(want)
+            }
+            Nature::Forgets => {
+                if lock(&cache.forgot).is_some() {
+                    return cache.evict(want);
+                }
+                *lock(&cache.forgot) = Some(clock::now());
+                drop(context.promise());
+                0
             }
             Nature::Promises => {
                 let later = context.promise();
@@ -392,13 +448,13 @@ impl Life {
                         self.keep(charge, group, 0, bytes);
                     }
                     Entry::Rang(key) => self.rang(key),
-                    Entry::Cancelled(key, at) => {
+                    Entry::Cancelled(key, domain, at) => {
                         self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
                         self.cancel_delays(key);
-                        called.push(key);
+                        called.push((key, self.number(&domain)));
                     }
                     Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
                     Entry::Fault(what) => panic!("{what}"),
@@ -513,6 +569,7 @@ impl Life {
             shared: Arc::clone(&self.shared),
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
+            forgot: Mutex::new(None),
         });
         if nature == Nature::Busy {
             self.shared.busy.store(true, Ordering::SeqCst);
@@ -633,7 +690,7 @@ impl Life {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                 }
-                shared.note(Entry::Cancelled(key, clock::now()));
+                shared.note(Entry::Cancelled(key, why.domain(), clock::now()));
                 if !is_actor() {
                     return;
                 }
@@ -718,17 +775,31 @@ impl Life {
         }
     }
 
-    /// A group that is cancelled has all its hooks called.
-    fn all_hooks_called(&self, called: &[Key]) {
+    /// A group that is cancelled has all its hooks called, and those of the highest one that goes as
+    /// one with it, where it was cancelled for memory of a group above that.
+    fn all_hooks_called(&self, called: &[(Key, usize)]) {
         if !self.shared.is_quiet() {
             return;
         }
-        let is_called = |hook: &&Hook| called.contains(&hook.key);
-        for hook in self.hooks.iter().filter(is_called) {
-            let mut others = self.hooks.iter().filter(|other| other.group == hook.group);
+        let is_called = |hook: &Hook| called.iter().any(|(key, _)| *key == hook.key);
+        for &(key, domain) in called {
+            let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) else {
+                continue;
+            };
+            let inside = self.twin.levels(hook.group);
+            let inside = inside.take_while(|&level| self.twin.is_within(level, domain));
+            let whole = inside.filter(|&level| self.twin.groups[level].together);
+            let whole = whole.last();
+            let goes_too = |other: &&Hook| {
+                let of = other.group;
+                of == hook.group
+                    || whole.is_some_and(|whole| self.twin.is_within(of, whole))
+                        && !self.twin.is_spared(of)
+            };
+            let mut others = self.hooks.iter().filter(goes_too);
             assert!(
-                others.all(|other| is_called(&other)),
-                "of the hooks of {} some are not called",
+                others.all(is_called),
+                "of the hooks that go with {} some are not called",
                 self.twin.path(hook.group)
             );
         }
@@ -771,7 +842,15 @@ impl Life {
             let mut levels = self.twin.levels(cache.group);
             let home = levels.find(|&level| self.twin.groups[level].online);
             let home = home.unwrap_or(cache.group);
-            let is_asked = matches!(cache.nature, Nature::Honest | Nature::Modest)
+            let gives = match cache.nature {
+                Nature::Honest | Nature::Modest | Nature::Promises => true,
+                Nature::Forgets => {
+                    let is_believed = |at: Instant| clock::now() < at + BELIEVED;
+                    lock(&cache.forgot).is_some_and(|at| !is_believed(at))
+                }
+                _ => false,
+            };
+            let is_asked = gives
                 && !cache.gone.load(Ordering::SeqCst)
                 && self.twin.groups[home].online
                 && self.twin.is_within(home, target);

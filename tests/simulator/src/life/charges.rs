@@ -9,6 +9,7 @@ use memcg::{Bytes, CentralStock, Charge, ChargeError, Event, Group, OnFull};
 
 use super::tasks::Passed;
 use super::{CHARGES_MAX, Life};
+use crate::holds::ensure;
 use crate::script::{Op, Size, Verb, What};
 use crate::twin::{Held, Key, No};
 
@@ -79,6 +80,9 @@ impl Life {
     pub(super) fn ask(&mut self, group: usize, counter: usize, verb: Verb, bytes: u64) -> Ask {
         // A thread of the runtime goes on with it.
         self.keeps |= verb == Verb::Start;
+        if counter == 0 {
+            self.shared.asks_for(self.twin.importance(group));
+        }
         let key = self.counter(counter);
         let is_in_way = |level: usize| {
             let Some(handle) = self.handles[level].first() else {
@@ -164,7 +168,11 @@ impl Life {
             return None;
         }
         if error.is_cancelled() {
-            assert!(self.cancelled, "{error}, and no group was cancelled");
+            // A thread of the runtime that cancels a group has it told so before it calls its hooks.
+            self.hold(|life| {
+                ensure!(life.cancelled, "{error}, and no group was cancelled");
+                Ok(())
+            });
             return None;
         }
         let is_of_kind = match verb {

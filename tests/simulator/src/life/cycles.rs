@@ -201,6 +201,9 @@ fn cycle(runtime: &Runtime) {
         drop(precharge.account(&Placement::on(NodeId::new(0), 8)));
     }
     group.stat_add(StatKey::ANON, 1);
+    // More than a thread has places for.
+    let entered: Vec<_> = (0..MANY).map(|_| group.enter()).collect();
+    drop(entered);
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
 }

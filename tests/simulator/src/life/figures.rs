@@ -194,6 +194,14 @@ impl Life {
         let soft = self.twin.soft(group);
         let known = (twin.min, twin.low, twin.high, soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        let limits = handle.limits();
+        let as_set = [limits.soft, limits.high, limits.low, limits.min];
+        let known = self.twin.as_set(group).map(Some);
+        ensure_eq!(
+            as_set,
+            known,
+            "[soft, high, low, min] as set, of {handle:?}"
+        );
         let gone = self.twin.children(group).filter(|child| !online(child));
         let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
         let own = self.twin.own(group) + left;

@@ -8,9 +8,10 @@
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
 //! * `delays`: tasks that have their bytes, and are delayed above a high;
-//! * `fairness`: groups that give in proportion; `covered`: charges that pay for what is allocated;
-//! * `trees`: trees that are applied; `orders`: victims of the run's own choice; `peaks`: peaks of live
-//!   bytes that start over;
+//! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
+//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied;
+//! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
+//! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
 //!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
@@ -18,6 +19,7 @@
 
 #[cfg(feature = "adapters")]
 mod adapters;
+mod background;
 mod callbacks;
 mod charges;
 mod covered;
@@ -29,6 +31,7 @@ mod orders;
 mod peaks;
 mod placements;
 mod pools;
+mod scopes;
 mod tasks;
 mod trees;
 mod values;
@@ -42,8 +45,8 @@ use memcg::simulated_time as clock;
 
 use memcg::errors::CreateError;
 use memcg::{
-    Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Runtime,
-    StatKey, Unit,
+    Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Percent,
+    Runtime, StatKey, Unit,
 };
 
 use crate::configuration::{ITEMS, configure, form_of_limits, limit, pools_of};
@@ -296,6 +299,10 @@ impl Life {
             What::Find(number) => self.find(number),
             What::Set(group, kind, size) => self.set(op, group, kind, Some(size)),
             What::Unset(group, kind) => self.set(op, group, kind, None),
+            What::SetPart(group, kind, percent) => self.set_part(op, group, kind, percent),
+            What::Unowned(one, other, bytes) => self.pay_for_unowned(op, one, other, bytes),
+            What::Scopes(first, many, order) => self.scopes(op, first, many, order),
+            What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
                 if let Some(group) = self.group(group) {
                     self.on(op, group, move |group| {
@@ -308,6 +315,7 @@ impl Life {
             What::Importance(group, importance) => {
                 self.ranked = true;
                 if let Some(group) = self.group(group) {
+                    self.twin.groups[group].importance = Some(importance);
                     self.on(op, group, move |group| {
                         let limits = Limits::new().importance(importance);
                         group.set_limits(limits).expect("no percentage")
@@ -611,17 +619,16 @@ impl Life {
         });
         let above = above.expect("no percentage");
         let is_online = self.twin.groups[group].online;
-        let twin = &mut self.twin.groups[group];
         match kind {
             Kind::Max | Kind::MaxNow | Kind::FurtherMax => self.twin.set_max(group, counter, bytes),
             Kind::High => {
-                twin.high = bytes;
+                self.twin.set_limit(group, kind, bytes, None);
                 // A thread of the runtime reclaims for charges that do not block.
                 self.keeps = true;
             }
-            Kind::Soft if is_online => self.twin.set_soft(group, bytes),
-            Kind::Low if is_online => twin.low = bytes,
-            Kind::Min if is_online => twin.min = bytes,
+            Kind::Soft | Kind::Low | Kind::Min if is_online => {
+                self.twin.set_limit(group, kind, bytes, None);
+            }
             Kind::Soft | Kind::Low | Kind::Min => {}
             Kind::Mark => self.keeps = true,
         }
@@ -642,6 +649,34 @@ impl Life {
         }
     }
 
+    /// A limit that is a part of a max is set where a level above has one, and else nothing is.
+    fn set_part(&mut self, op: &Op, group: u8, kind: Kind, percent: u8) {
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        if !self.twin.groups[group].online {
+            return;
+        }
+        let part = Percent::new(percent).expect("a percentage");
+        let set = self.on(op, group, move |group| {
+            let (limits, to) = (Limits::new(), Limit::Percent(part));
+            group.set_limits(match kind {
+                Kind::High => limits.high(to),
+                Kind::Low => limits.low(to),
+                Kind::Min => limits.min(to),
+                _ => limits.soft(to),
+            })
+        });
+        // A thread of the runtime reclaims for charges that do not block.
+        self.keeps |= kind == Kind::High;
+        let above = self.twin.groups[group].parent;
+        let max = above.and_then(|above| self.twin.max_above(above));
+        assert_eq!(set.is_ok(), max.is_some(), "{set:?}, the twin has {max:?}");
+        if let Some(max) = max {
+            self.twin.set_limit(group, kind, part.of(max), Some(part));
+        }
+    }
+
     fn set_oom(&mut self, op: &Op) {
         let (What::Oom(group, whether)
         | What::OomGroup(group, whether)
@@ -654,8 +689,10 @@ impl Life {
         };
         let what = op.1.clone();
         self.together |= matches!(what, What::OomGroup(..));
-        if let What::OomExempt(..) = what {
-            self.twin.groups[group].exempt = whether;
+        match what {
+            What::OomExempt(..) => self.twin.groups[group].exempt = whether,
+            What::OomGroup(..) => self.twin.groups[group].together = whether,
+            _ => {}
         }
         self.on(op, group, move |group| match what {
             What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),

@@ -63,8 +63,8 @@ pub(super) type Charging = Pin<Box<dyn Future<Output = Result<Charge, ChargeErro
 
 /// The call that waits.
 enum Call {
-    /// A task.
-    Future(Charging, Waker),
+    /// A task, with its waker on the thread that polled it last.
+    Future(Charging, Arc<Bell>, u8),
     /// A thread, for so long at most.
     Thread {
         actor: usize,
@@ -185,10 +185,13 @@ impl Life {
 
     fn poll(&mut self, op: &Op, task: &mut Task) -> Polled {
         match &mut task.call {
-            Call::Future(future, waker) => {
+            Call::Future(future, bell, thread) => {
+                if *thread != op.0 {
+                    (*bell, *thread) = (bell.moves_on(), op.0);
+                }
                 // The future goes to the thread and back.
                 let mut of_task = std::mem::replace(future, Box::pin(std::future::pending()));
-                let waker = waker.clone();
+                let waker = Waker::from(Arc::clone(bell));
                 let (of_task, polled) = self.actor(op).run(move || {
                     let polled = of_task.as_mut().poll(&mut Context::from_waker(&waker));
                     (of_task, polled)
@@ -311,7 +314,7 @@ impl Life {
             may_be_delayed,
             walks: may_be_delayed && self.walks(group),
             delay: None,
-            call: Call::Future(future, Waker::from(Arc::clone(&bell))),
+            call: Call::Future(future, bell, op.0),
         };
         self.keeps = true;
         let mut ask = self.ask(group, 0, Verb::WaitNot, bytes);

@@ -5,7 +5,7 @@ use memcg::{ApplyOptions, Bytes, GroupSpec, Limits};
 
 use super::{GROUPS_MADE_MAX, Life};
 use crate::configuration::limit;
-use crate::script::{Op, What};
+use crate::script::{Kind, Op, What};
 
 /// What a tree says of a group: its parent in the tree, and its name.
 const FORMS: [&[(Option<usize>, u8)]; 4] = [
@@ -28,8 +28,8 @@ impl Life {
         // A tree that says nothing of its own group takes away what an earlier one has set there, unless
         // the program has set it since.
         let is_named = self.twin.groups[top].is_named;
-        // Nor has the twin a soft limit that would be a part of no max when it is taken back.
-        let is_part = |group: usize| self.twin.groups[group].percent.is_some();
+        // Nor has the twin a limit that would be a part of no max when it is taken back.
+        let is_part = |group: usize| self.twin.groups[group].has_part();
         let mut existing = self.existing(top, named).into_iter().flatten();
         if is_named || existing.any(is_part) || self.ids.len() + named.len() > GROUPS_MADE_MAX {
             return;
@@ -145,7 +145,7 @@ impl Life {
             let number = match found {
                 Some(number) => {
                     self.twin.set_max(number, 0, max);
-                    self.twin.set_soft(number, soft);
+                    self.twin.set_limit(number, Kind::Soft, soft, None);
                     number
                 }
                 None => {

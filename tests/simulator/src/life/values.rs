@@ -14,6 +14,9 @@ use crate::twin::{Held, Key};
 
 const VECTORS_MAX: usize = 6;
 const KMEMS_MAX: usize = 8;
+
+/// Vectors of more items make an operation slow and show nothing new.
+const ITEMS_MAX: usize = 4_096;
 const ITEM: u64 = size_of::<u64>() as u64;
 
 /// Memory that is accounted to nodes.
@@ -43,6 +46,13 @@ fn push(vector: &mut ChargedVec<u64>, verb: Verb, items: u16) -> Pushed {
         }
     }
     (answers, vector.len() - before)
+}
+
+/// Refusals that are counted, on the way up from the group of a vector.
+fn refusals(vector: &ChargedVec<u64>) -> u64 {
+    let group = vector.charge().group();
+    let above: u64 = group.ancestors().map(|group| group.refused_count()).sum();
+    above + group.refused_count()
 }
 
 impl Life {
@@ -133,14 +143,24 @@ impl Life {
         // The amount is the vector's to choose; credit of others counts by the verb alone.
         let mut ask = self.ask(group, 0, verb, u64::MAX >> 2);
         let items = match items {
-            0 => (vector.capacity() - vector.len()) as u16 + 1,
+            // One more than there is room for, of a vector that has not doubled too often.
+            0 if vector.capacity() < ITEMS_MAX => (vector.capacity() - vector.len()) as u16 + 1,
+            0 => 1,
             items => items,
         };
-        let (vector, (answers, more)) = self.actor(op).run(move || {
+        let (vector, (answers, more), counted) = self.actor(op).run(move || {
+            let before = refusals(&vector);
             let pushed = push(&mut vector, verb, items);
-            (vector, pushed)
+            let counted = refusals(&vector) - before;
+            (vector, pushed, counted)
         });
         let refused = answers.into_iter().find_map(Result::err);
+        let is_told = |error: &ChargeError| verb != Verb::IfRoom && error.over_limit().is_some();
+        let told = u64::from(refused.as_ref().is_some_and(is_told));
+        assert!(
+            counted == told || !self.shared.is_quiet(),
+            "{counted} refusals of a vector are counted, beside {refused:?}"
+        );
         assert_eq!(
             more,
             if refused.is_some() { 0 } else { items.into() },

@@ -47,6 +47,8 @@ pub enum Adapter {
     DropSend(u8, u8),
     /// Many sends wait, and are dropped.
     BurstOfSends(u8),
+    /// In a channel of its own many messages of that many bytes take the place of earlier ones.
+    TurnsOfMessages(u16),
     /// A message is received.
     Receive(u8),
     /// A message is received, and keeps its charge.
@@ -132,6 +134,8 @@ pub enum Adapter {
     HostFault(bool),
     /// The memory of the process, as the host's files have it, is compared with a group.
     Reconcile(u8, u16),
+    /// In a tree of its own a max follows such limits, while the thread that asks caches is busy.
+    HostWhileBusy(u16),
     /// The max follows no more.
     Unfollow,
 
@@ -241,6 +245,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             14 => Adapter::Reserve(near, message(rng)),
             15 => Adapter::SendCharged(near, b),
             16 if rng.random_bool(0.3) => Adapter::BurstOfSends(near),
+            16 if rng.random_bool(0.2) => Adapter::TurnsOfMessages(rng.random_range(8..800)),
             16 => Adapter::DropSend(near, b),
             17..=20 => Adapter::Receive(near),
             21 => Adapter::ReceiveCharged(near),
@@ -299,6 +304,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             2..=4 => Adapter::HostLimit(pick(rng, &[4, 40, 100, 2_000, 60_000])),
             5 | 6 if swarm.faults => Adapter::HostFault(rng.random()),
             7 | 8 => Adapter::Reconcile(a, rng.random_range(0..500)),
+            9 if rng.random() => Adapter::HostWhileBusy(rng.random()),
             9 => Adapter::Unfollow,
             _ => return None,
         },
@@ -387,6 +393,11 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
                 with(Adapter::PushPages(vector, 600)),
                 with(Adapter::SettlePages(vector, false)),
             ]
+        }
+        // Memory of processors on more than one page, accounted by a thread that has done so before.
+        Adapter::PerCpu(group, bytes) if bytes > 1_000 && rng.random_bool(0.5) => {
+            let more = || What::With(Adapter::PerCpu(group, bytes));
+            vec![more(), more(), more(), What::Look]
         }
         // Or others.
         Adapter::ShrinkPages(vector) if rng.random_bool(0.3) => vec![

@@ -91,6 +91,41 @@ fn refusal(unsent: SendError<Message>) -> Option<memcg::ChargeError> {
     }
 }
 
+/// Of many messages that take the place of earlier ones nothing is left while the receiver stands
+/// still, however many they are. Then it finds the last of them.
+fn turns_of_messages(bytes: usize) {
+    let most = (bytes as u64 + droppable_overhead()) * 3;
+    let runtime = memcg::Runtime::builder().batch(0);
+    let runtime = runtime.max(memcg::Limit::Bytes(most)).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let (sender, mut receiver) = channel::<Message>(&runtime.root());
+    let oldest = sender.lossy(DropPolicy::Oldest);
+    let mut sent = 0;
+    let mut send = |many: u64| {
+        for number in sent..sent + many {
+            let lost = oldest.send(message(number, bytes));
+            let expected = u64::from(number >= 3);
+            assert_eq!(lost.ok(), Some(expected), "lost for message {number}");
+        }
+        sent += many;
+    };
+    send(BURST as u64);
+    let before = denied::in_use();
+    send(8 * BURST as u64);
+    let left = denied::in_use().saturating_sub(before);
+    assert!(
+        left <= LEFT_MAX,
+        "{left} bytes are left of messages that went"
+    );
+    assert_eq!(receiver.len(), 3, "messages");
+    for number in sent - 3..sent {
+        let received = receiver.try_recv().ok();
+        assert_eq!(received.as_ref().map(number_of), Some(number), "received");
+    }
+    assert!(receiver.try_recv().is_err(), "there are no more");
+    assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
 impl Channel {
     fn droppable(&self) -> impl Iterator<Item = &InQueue> {
         self.queue.iter().filter(|message| message.may_be_dropped)
@@ -143,6 +178,9 @@ impl Life {
                         is_closed: false,
                     });
                 }
+            }
+            Adapter::TurnsOfMessages(bytes) => {
+                self.actor(op).run(move || turns_of_messages(bytes.into()));
             }
             Adapter::ChargeTimeout(group, size, milliseconds) => {
                 self.charge_timeout(op, group, size, milliseconds);

@@ -409,6 +409,7 @@ impl Life {
         assert!(first.is_ok(), "{first:?}, and there is room");
         self.settle_accounts();
         self.turn_slab_over(op, group);
+        self.turn_processors_over(op);
         let before = denied::in_use();
         self.on(op, group, move |group| {
             (0..8).for_each(|_| turn(group, &store).expect("there is room"));
@@ -443,6 +444,25 @@ impl Life {
             assert!(after <= before + 1, "{after} pages, and {before} before");
         });
         self.settle_accounts();
+    }
+
+    /// Memory of processors comes and goes by the chunk: the allocator keeps one chunk more at most.
+    fn turn_processors_over(&self, op: &Op) {
+        let Some(allocator) = self.adapters.containers.per_cpu.clone() else {
+            return;
+        };
+        self.actor(op).run(move || {
+            let before = allocator.chunk_count();
+            // Of no group, and so as many as it takes.
+            let layout = std::alloc::Layout::from_size_align(8 << 10, 8).expect("small");
+            let mut all = Vec::new();
+            while allocator.chunk_count() < before + 3 {
+                all.push(allocator.allocate_uncharged(layout).expect("a small chunk"));
+            }
+            drop(all);
+            let after = allocator.chunk_count();
+            assert!(after <= before + 1, "{after} chunks, and {before} before");
+        });
     }
 
     // === Objects ===
@@ -650,6 +670,13 @@ impl Life {
             let strings = all.store.as_ref().map(|it| it.placement().on_node(of));
             let known = places.sum::<u64>() + vectors.sum::<u64>() + strings.unwrap_or(0);
             ensure_eq!(stats.get(of), known as i64, "kernel memory on node {node}");
+        }
+        let stats = root.numa_stat(StatKey::PERCPU, Freshness::Exact);
+        for node in 0..self.setup.nodes.max(1) {
+            let of = NodeId::new(node as u16);
+            let processors = all.of_processors.iter();
+            let known: u64 = processors.map(|it| it.1.placement().on_node(of)).sum();
+            ensure_eq!(stats.get(of), known as i64, "of processors on node {node}");
         }
         Ok(())
     }

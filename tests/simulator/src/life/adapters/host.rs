@@ -3,10 +3,12 @@
 //! The threads that follow take no turns: each step waits until they have seen the files.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use memcg::Percent;
 use memcg::simulated_time as clock;
+use memcg::{Bytes, Charge, Limits, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_host::{FollowGuard, Host, Reconciler};
 use tempfile::TempDir;
 
@@ -80,6 +82,73 @@ impl Followed {
     }
 }
 
+/// A cache that gives what it is asked for.
+struct Gives(Mutex<Charge>);
+
+impl Reclaim for Gives {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.shrink(Bytes(want))
+    }
+}
+
+/// Waits for what a thread of the adapter does.
+fn wait_for(mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{}", told());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The limit falls and rises while the thread that asks caches is busy with a hook, and stands for
+/// some looks each time. Afterwards usage comes below the max that is left.
+fn follow_while_busy(mut limits: u16) {
+    let followed = Followed::new();
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let group = runtime.root().create("follows", Limits::new());
+    let group = group.expect("nothing is in the way");
+    let held = group.charge(Bytes(MACHINE / 4)).expect("no limit");
+    let cache = Arc::new(Gives(Mutex::new(held)));
+    let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
+    let registration = group.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let (is_busy, is_over) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begins, ends) = (Arc::clone(&is_busy), Arc::clone(&is_over));
+    let is_first = AtomicBool::new(true);
+    let follower = followed
+        .host()
+        .follower(followed.share)
+        .on_change(move |_| {
+            if is_first.swap(false, Ordering::SeqCst) {
+                begins.wait();
+                ends.wait();
+            }
+        });
+    let guard = follower.period(Duration::from_millis(1)).start(&group);
+    let guard = guard.expect("files that can be read");
+    let grant = |units: u64| {
+        let bytes = units * (MACHINE / 16);
+        write(followed.folder.path(), LIMIT, &format!("{bytes}\n"));
+        let max = followed.share.of(bytes);
+        let told = || format!("never seen: {max} of {:?}", guard.state());
+        wait_for(|| guard.state().max == max, told);
+        std::thread::sleep(Duration::from_millis(4));
+    };
+    grant(8);
+    is_busy.wait();
+    for _ in 0..3 {
+        grant(u64::from(limits % 7) + 1);
+        limits /= 7;
+    }
+    is_over.wait();
+    let told = || format!("{} are used of {:?}", group.usage(), guard.state());
+    wait_for(|| group.usage() <= guard.state().max, told);
+    drop((guard, registration));
+    drop(cache);
+    assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
 impl Life {
     pub(super) fn step_host(&mut self, adapter: &Adapter) {
         let mut followed = self.adapters.host.take().unwrap_or_else(Followed::new);
@@ -109,6 +178,7 @@ impl Life {
                     self.reconcile(&followed, group, u64::from(kib) << 10);
                 }
             }
+            Adapter::HostWhileBusy(limits) => follow_while_busy(limits),
             Adapter::Unfollow => followed.end(),
             _ => unreachable!("an operation on the host"),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memcg_observe::{Exposition, FileError, GroupFile};
 
 use super::super::Life;
-use crate::script::{Adapter, Op, Size};
+use crate::script::{Adapter, Kind, Op, Size};
 
 /// A sample of the page: a name, labels, a figure.
 struct Sample {
@@ -59,7 +59,14 @@ impl Life {
                 .collect()
         };
         let before = usages(self);
+        let layer =
+            |figure: u8| format!("# TYPE memcg_of_a_layer gauge\nmemcg_of_a_layer {figure}\n");
         let exposition = Exposition::new(&runtime).depth(depth).top(top);
+        // A layer that comes again takes the place of itself, and of no other.
+        let exposition = exposition
+            .layer("one", layer(1))
+            .layer("two", layer(2))
+            .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3));
         let page = exposition.openmetrics();
         assert!(page.ends_with("# EOF\n"), "the whole page");
         let plain = exposition.text();
@@ -70,6 +77,16 @@ impl Life {
             let is_new = seen.insert((name, labels));
             assert!(is_new, "{name} of {labels:?} is there twice");
         }
+        let of_layers = samples.iter().filter(|it| it.name == "memcg_of_a_layer");
+        let of_layers: BTreeMap<_, _> = of_layers
+            .map(|it| (it.labels["layer"].as_str(), it.figure.as_str()))
+            .collect();
+        let known = if form.is_multiple_of(2) {
+            [("one", "3"), ("two", "2")]
+        } else {
+            [("one", "1"), ("two", "3")]
+        };
+        assert_eq!(of_layers, BTreeMap::from(known), "the layers of the page");
         let figure = |name: &str, group: &str| {
             let is_it = |sample: &&Sample| {
                 sample.name == name && sample.labels.get("group").is_some_and(|of| of == group)
@@ -202,13 +219,16 @@ impl Life {
         match (written, form) {
             (Ok(()), ..6) => {
                 let is_online = self.twin.groups[group].online;
-                let twin = &mut self.twin.groups[group];
                 match file {
                     GroupFile::Max if form == 2 => self.twin.set_max(group, 0, u64::MAX),
                     GroupFile::Max => self.twin.set_max(group, 0, bytes),
-                    GroupFile::High => twin.high = bytes,
-                    GroupFile::Soft if is_online => self.twin.set_soft(group, bytes),
-                    GroupFile::Low if is_online => twin.low = bytes,
+                    GroupFile::High => self.twin.set_limit(group, Kind::High, bytes, None),
+                    GroupFile::Soft if is_online => {
+                        self.twin.set_limit(group, Kind::Soft, bytes, None);
+                    }
+                    GroupFile::Low if is_online => {
+                        self.twin.set_limit(group, Kind::Low, bytes, None);
+                    }
                     _ => {}
                 }
             }

@@ -134,6 +134,7 @@ impl Life {
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
             | Adapter::BurstOfSends(_)
+            | Adapter::TurnsOfMessages(_)
             | Adapter::Receive(_)
             | Adapter::ReceiveCharged(_)
             | Adapter::ReceiveMany(..)
@@ -174,6 +175,7 @@ impl Life {
             | Adapter::HostLimit(_)
             | Adapter::HostFault(_)
             | Adapter::Reconcile(..)
+            | Adapter::HostWhileBusy(_)
             | Adapter::Unfollow => self.step_host(adapter),
             Adapter::Scrape(_) | Adapter::Files(_) | Adapter::WriteFile(..) => {
                 self.step_metrics(op, adapter);

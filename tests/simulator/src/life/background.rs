@@ -1,0 +1,115 @@
+//! A group that a thread of the crate reclaims before charges need it, in a tree of its own: that
+//! thread takes no turns, and what it does for groups of a life the twin does not know.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use memcg::{
+    Bytes, Charge, Limit, Limits, Percent, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority,
+    Runtime,
+};
+
+use super::Life;
+use crate::configuration::limit;
+use crate::script::Op;
+
+/// For so long the thread may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Caches are asked for some pages at least.
+const UNIT: u64 = 64 << 10;
+
+/// The max above.
+const ROOT: u64 = 100 * UNIT;
+
+/// It gives what it is asked for, and says who asks.
+struct Gives {
+    held: Mutex<Charge>,
+    asked: AtomicU64,
+    strange: AtomicU64,
+}
+
+impl Reclaim for Gives {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        let is_background = context.cause() == ReclaimCause::Background;
+        let of = if is_background {
+            &self.asked
+        } else {
+            &self.strange
+        };
+        of.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.shrink(Bytes(want))
+    }
+}
+
+impl Life {
+    /// From a part of its max on, which moves, and which is no part of the max above unless it has
+    /// none of its own.
+    pub(super) fn background(&mut self, op: &Op, percent: u8, moves: u16) {
+        let part = Percent::new(percent).expect("a percentage");
+        self.actor(op)
+            .run(move || reclaimed_in_background(part, moves));
+    }
+}
+
+fn reclaimed_in_background(part: Percent, mut moves: u16) {
+    let runtime = Runtime::builder().batch(0).max(limit(ROOT));
+    let runtime = runtime.build().expect("a configuration that holds");
+    let limits = Limits::new().reclaim_above(Limit::Percent(part));
+    let group = runtime.root().create("background", limits);
+    let group = group.expect("nothing is in the way");
+    let cache = Arc::new(Gives {
+        held: Mutex::new(group.charge(0).expect("nothing")),
+        asked: AtomicU64::new(0),
+        strange: AtomicU64::new(0),
+    });
+    let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
+    let registration = group.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let mut has_crossed = false;
+    for _ in 0..4 {
+        fill(&cache, 0);
+        let max = match moves % 4 {
+            0 => u64::MAX,
+            units => u64::from(units) * 20 * UNIT,
+        };
+        moves /= 4;
+        group.set_max(limit(max)).expect("no percentage");
+        let above = part.of(max.min(ROOT));
+        // Up to there nobody is asked. Later on the thread may be at it still.
+        fill(&cache, above);
+        let asked = cache.asked.load(Ordering::SeqCst);
+        assert!(has_crossed || asked == 0, "{above} are used, and no more");
+        // Beyond it usage falls to a sixteenth below it.
+        if group.usage() == above {
+            fill(&cache, above + 1);
+        }
+        has_crossed = true;
+        let until = Instant::now() + PATIENCE;
+        while group.usage() > above - above / 16 {
+            let usage = group.usage();
+            assert!(
+                Instant::now() < until,
+                "{usage} are used of {max}, reclaimed from {above} on"
+            );
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    assert_eq!(cache.strange.load(Ordering::SeqCst), 0, "charges that fit");
+    drop(registration);
+    let mut held = cache.held.lock().unwrap_or_else(PoisonError::into_inner);
+    held.shrink(Bytes(u64::MAX));
+    assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
+/// The cache holds so much now.
+fn fill(cache: &Gives, bytes: u64) {
+    let mut held = cache.held.lock().unwrap_or_else(PoisonError::into_inner);
+    let has = held.bytes();
+    if bytes >= has {
+        held.try_grow(Bytes(bytes - has)).expect("it fits");
+    } else {
+        held.shrink(Bytes(has - bytes));
+    }
+}
