@@ -11,16 +11,31 @@ use crate::counter::slow_path::SlowPath;
 
 /// Credit below `top` that is in its usage.
 pub(crate) fn stocked(top: &Counter) -> u64 {
-    count(top).0
+    count(top).credit
 }
 
-/// Credit below `top` that is in its usage, and the number of slots that it was read from. While no
-/// stock is open below there is neither: then the call takes no lock.
-pub(crate) fn count(top: &Counter) -> (u64, usize) {
+/// The credit below a counter at one moment.
+pub(crate) struct CreditBelow {
+    /// What is in the counter's usage.
+    pub(crate) credit: u64,
+    /// The number of slots that it was read from.
+    pub(crate) slots: usize,
+    /// The counter's usage, read after its credit.
+    usage: u64,
+}
+
+/// Counts the credit below `top`. While no stock is open below there is none: then the call takes no
+/// lock.
+pub(crate) fn count(top: &Counter) -> CreditBelow {
     let path = SlowPath::enter();
     // The lock would keep a drain waiting for a figure that is nothing, as it is near a limit.
     if !top.may_have_credit_below() {
-        return (0, 0);
+        let usage = top.usage();
+        return CreditBelow {
+            credit: 0,
+            slots: 0,
+            usage,
+        };
     }
     let tree = top.tree();
     let stocks = tree.lock(&path);
@@ -41,7 +56,13 @@ pub(crate) fn count(top: &Counter) -> (u64, usize) {
         let is_within = |counter: &&Counter| counter.is_within(top);
         stocks.all_open().filter(is_within).for_each(add);
     }
-    (sum.total(), counters * tree.registry.listed().count())
+    // Usage is read within the slow path and under the lock: its end may drain these very stocks, and
+    // so may another thread.
+    CreditBelow {
+        credit: sum.total(),
+        slots: counters * tree.registry.listed().count(),
+        usage: top.usage(),
+    }
 }
 
 /// Adds up credit. That of groups that cover is in usage only as far as it is unpaid at their top.
@@ -86,11 +107,10 @@ impl<'a> CreditSum<'a> {
     }
 }
 
-/// Usage minus credit. The credit is read first: what is stocked between the two reads makes this
-/// larger, never negative.
+/// Usage minus credit. What is stocked between the two reads makes this larger, never negative.
 pub(crate) fn live(top: &Counter) -> u64 {
-    let stocked = stocked(top);
-    top.usage().saturating_sub(stocked)
+    let CreditBelow { credit, usage, .. } = count(top);
+    usage.saturating_sub(credit)
 }
 
 /// Calls `found` for each stock below `top` that a group left when it went offline, and that is not
@@ -128,6 +148,9 @@ fn usage_local(counter: &Counter) -> u64 {
 
 /// The same without credit.
 pub(crate) fn live_local(counter: &Counter) -> u64 {
+    // One path around both reads, for the same reason as in `count`: what an allocator has left to do
+    // is done at the end of the outermost one.
+    let _path = SlowPath::enter();
     usage_local(counter).saturating_sub(stocked_local(counter))
 }
 

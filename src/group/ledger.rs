@@ -185,7 +185,39 @@ impl Group {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::allocator::Owner;
-    use crate::{Bytes, Limits, Runtime};
+    use crate::{Bytes, Group, Limits, Runtime};
+
+    /// What an allocator leaves to the next call is done by the read, and not between its parts.
+    #[test]
+    #[allow(unsafe_code)]
+    fn live_bytes_are_exact_where_a_drain_is_due() {
+        let builder = Runtime::builder().batch(Bytes(1_024)).adaptive(false);
+        let runtime = builder.build().unwrap();
+        let limits = Limits::new().max(1_000).cover_allocations();
+        let top = runtime.root().create("top", limits).unwrap();
+        let below = top.create("below", Limits::new()).unwrap();
+        let owned = |group: &Group, bytes| (group.run(|| Owner::charge(bytes)), bytes);
+        // SAFETY: charged, for as many bytes.
+        let free = |(owner, bytes): (Owner, usize)| unsafe { owner.uncharge(bytes) };
+        let (large, kept) = (owned(&top, 270), owned(&top, 186));
+        free(large);
+        let (small, other) = (owned(&below, 56), owned(&top, 40));
+        let mut reserved = vec![below.charge(83).unwrap()];
+        free(small);
+        let mut objects = vec![kept, owned(&below, 61)];
+        reserved.push(below.charge(117).unwrap());
+        free(other);
+        let mut live = 61;
+        for bytes in [150, 95, 226] {
+            objects.push(owned(&below, bytes));
+            live += bytes as u64;
+            // The last one is above max with the credit of both groups.
+            assert_eq!(below.live(), live.max(200), "after {bytes} more");
+        }
+        drop(reserved);
+        objects.into_iter().for_each(free);
+        assert_eq!(top.live(), 0);
+    }
 
     /// Stocks of two groups below one that covers have their credit in its usage.
     #[test]

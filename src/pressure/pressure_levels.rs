@@ -12,9 +12,10 @@
 //! many, the next count of the level comes after a pause in proportion, so that a service which
 //! reads the level at each request leaves the lock to others.
 
+use crate::counter::credit::{self, CreditBelow};
 use crate::counter::object::Counter;
+use crate::counter::pressure_mark;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::{events, group_tree};
 use crate::state::events::Event;
 use crate::sync::Ordering;
@@ -120,7 +121,7 @@ pub(crate) fn release_credit(level: &Counter) {
     if !pressure_mark::may_be_credit(level) || is_in_pause(level) {
         return;
     }
-    let (credit, slots) = credit::count(level);
+    let CreditBelow { credit, slots, .. } = credit::count(level);
     // Mutation: e43-credit-keeps-the-pressure-up
     if pressure_mark::is_up_by(level, credit) {
         level.tree().drain(level);

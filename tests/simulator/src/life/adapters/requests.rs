@@ -547,8 +547,15 @@ impl Life {
         };
         match (polled, called) {
             (Poll::Pending, Some((body, admitted))) => {
+                // Caches may have made room for it.
+                if promises && !fits {
+                    self.settle_accounts();
+                }
                 assert!(
-                    !promises || fits || !self.shared.is_quiet(),
+                    !promises
+                        || fits
+                        || !self.shared.is_quiet()
+                        || self.fits_beside(group, promised, own + expects),
                     "it promises too much"
                 );
                 self.agree_on_refusal(group, own, true);
