@@ -64,22 +64,32 @@ impl Followed {
         Host::at(self.folder.path())
     }
 
-    /// Nothing follows any more. A thread that does may wait for a victim by the clock, which goes on
-    /// meanwhile.
+    /// Nothing follows any more.
     fn end(&mut self) {
         let follows = self.follows.take();
-        let ends = std::thread::spawn(move || drop(follows));
-        while !ends.is_finished() {
-            clock::advance(Duration::from_millis(1));
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        ends.join().expect("a drop does not panic");
+        in_time(move || drop(follows));
     }
 
     /// What the group may have by the files as they are.
     fn granted(&self) -> Option<u64> {
         Some(self.share.of(self.limit?.min(MACHINE)))
     }
+}
+
+/// Does what may wait for a victim by the clock: that stands still at first, so that most runs are the
+/// same by the clock, and then goes on.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let begun = Instant::now();
+    let works = std::thread::spawn(work);
+    while !works.is_finished() {
+        if begun.elapsed() > Duration::from_millis(20) {
+            clock::advance(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    works
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A cache that gives what it is asked for.
@@ -194,9 +204,8 @@ impl Life {
             followed.limit = Some(u64::MAX);
         }
         let follower = followed.host().follower(followed.share);
-        let started = follower
-            .period(Duration::from_millis(1))
-            .start(self.handle(group));
+        let of = self.handle(group).clone();
+        let started = in_time(move || follower.period(Duration::from_millis(1)).start(&of));
         // A reclaimer may have been asked on the thread that follows.
         match started {
             Ok(guard) => {
