@@ -383,12 +383,12 @@ fn an_answer_at_once_is_nothing_to_come() {
     let runtime = build(bare().max(Limit::Bytes(17 * MIB)));
     let root = runtime.root();
     let [forgets, gives] = ["forgets", "gives"].map(|name| create(&root, name));
-    let made = asynchronous(&forgets, 8 * MIB, 1);
+    let made = asynchronous(&forgets, 14 * MIB, 1);
     drop(made.questions);
-    let (cache, _registration) = Cache::of(&gives, 8 * MIB, &Log::default());
+    let (cache, _registration) = Cache::of(&gives, 2 * MIB, &Log::default());
     let charged = root.charge_with(Bytes(2 * MIB), OnFull::Reclaim);
     assert!(charged.is_ok(), "{charged:?}");
-    assert!(cache.bytes() < 8 * MIB, "it has given");
+    assert!(cache.bytes() < 2 * MIB, "it has given");
     let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert!(report.pending == 0 && report.freed >= MIB, "{report:?}");
     drop((charged, made.registration));
