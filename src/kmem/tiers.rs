@@ -157,7 +157,6 @@ impl Tiers {
                     // The two charge the same counter, so nothing comes back.
                     drop(held.charge.merge(other.charge));
                 }
-                // Mutation: a-merge-of-accounts-loses-a-tier
                 None => self.push(other),
             }
         }
