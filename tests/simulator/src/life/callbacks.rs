@@ -17,6 +17,7 @@ use memcg::{
 
 use super::Life;
 use super::orders::Choice;
+use super::promises::Promises;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure_eq};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
@@ -29,7 +30,7 @@ const LISTENERS_MAX: usize = 6;
 const BELIEVED: Duration = Duration::from_millis(4);
 
 /// A poisoned lock says that a callback panicked, as some do on purpose.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -206,7 +207,7 @@ impl Wake for Bell {
 /// A cache that may be a reclaimer.
 pub(super) struct Cache {
     pub(super) key: Key,
-    nature: Nature,
+    pub(super) nature: Nature,
     pub(super) group: usize,
     shelf: Mutex<Option<Charge>>,
     shared: Arc<Shared>,
@@ -214,14 +215,15 @@ pub(super) struct Cache {
     gone: AtomicBool,
     /// When it has forgotten what it promised.
     forgot: Mutex<Option<Instant>>,
+    pub(super) promises: Promises,
 }
 
 impl Cache {
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         lock(&self.shelf).as_ref().map_or(0, Charge::bytes)
     }
 
-    fn evict(&self, want: u64) -> u64 {
+    pub(super) fn evict(&self, want: u64) -> u64 {
         let mut shelf = lock(&self.shelf);
         let Some(charge) = shelf.as_mut() else {
             return 0;
@@ -233,7 +235,11 @@ impl Cache {
         freed
     }
 
-    fn fault(&self, what: String) {
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn fault(&self, what: String) {
         self.shared.note(Entry::Fault(what));
     }
 
@@ -379,11 +385,21 @@ impl Reclaim for Asked {
                 drop(context.promise());
                 0
             }
+            Nature::Keeps => {
+                cache.promise(context);
+                0
+            }
             Nature::Promises => {
                 let later = context.promise();
                 later.report(cache.evict(want));
                 0
             }
+        }
+    }
+
+    fn start(&self, _: u64, context: &ReclaimContext<'_>) {
+        if self.0.nature == Nature::Keeps && is_actor() {
+            self.0.promise(context);
         }
     }
 
@@ -449,12 +465,20 @@ impl Life {
                     }
                     Entry::Rang(key) => self.rang(key),
                     Entry::Cancelled(key, domain, at) => {
+                        self.count_kill(key);
                         self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
+                        self.matters_no_more(key);
                         self.cancel_delays(key);
-                        called.push((key, self.number(&domain)));
+                        let domain = self.number(&domain);
+                        assert!(
+                            self.twin.chooses(domain) || !self.shared.is_quiet(),
+                            "a group is cancelled for {}, which is to refuse",
+                            self.twin.path(domain)
+                        );
+                        called.push((key, domain));
                     }
                     Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
                     Entry::Fault(what) => panic!("{what}"),
@@ -494,8 +518,10 @@ impl Life {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
                     let before = self.twin.live(group, 0);
+                    let promised = self.promised();
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
+                    let promised = self.promised() - promised;
                     self.settle_accounts();
                     let fell = before.saturating_sub(self.twin.live(group, 0));
                     assert!(
@@ -504,6 +530,12 @@ impl Life {
                             || report.panics > 0
                             || report.freed + report.pending >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
+                    );
+                    assert!(
+                        report.pending == promised
+                            || !self.shared.is_quiet()
+                            || self.has_promised(),
+                        "{report:?}, and {promised} are promised"
                     );
                     assert!(
                         report.requested == bytes
@@ -521,6 +553,7 @@ impl Life {
                     }
                 }
             }
+            What::Keep(number, how) => self.keep_promise(op, number, how),
             What::ShareReclaim(..) => self.share_reclaim(op),
             What::Listen(group, event, act) => self.listen(op, group, event, act),
             What::Unlisten(number) => {
@@ -545,7 +578,7 @@ impl Life {
         }
     }
 
-    fn pick_cache(&self, number: u8) -> Option<Arc<Cache>> {
+    pub(super) fn pick_cache(&self, number: u8) -> Option<Arc<Cache>> {
         let most = self.caches.len();
         (most > 0).then(|| Arc::clone(&self.caches[usize::from(number) % most]))
     }
@@ -570,6 +603,7 @@ impl Life {
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
             forgot: Mutex::new(None),
+            promises: Promises::default(),
         });
         if nature == Nature::Busy {
             self.shared.busy.store(true, Ordering::SeqCst);
@@ -620,6 +654,9 @@ impl Life {
 
     pub(super) fn end_cache(&mut self, op: &Op, cache: &Arc<Cache>) {
         self.unregister(op, cache);
+        // What it has promised it forgets.
+        let open = cache.promises.take();
+        self.actor(op).run(move || drop(open));
         self.settle_accounts();
         self.twin.release(cache.key);
         let shelf = lock(&cache.shelf).take();
@@ -720,6 +757,29 @@ impl Life {
             "{} is cancelled, and exempt",
             self.twin.path(hook.group)
         );
+    }
+
+    fn count_kill(&mut self, key: Key) {
+        if let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) {
+            self.twin.groups[hook.group].killed += 1;
+        }
+    }
+
+    /// A group is cancelled for a charge that matters as much at least.
+    fn matters_no_more(&self, key: Key) {
+        // One that waits on a thread of its own may be what it is cancelled for.
+        if !self.shared.is_quiet() || !self.tasks.is_empty() || self.adapters_wait() {
+            return;
+        }
+        let hook = self.hooks.iter().find(|hook| hook.key == key);
+        if let (Some(hook), Some(asker)) = (hook, *lock(&self.shared.asker)) {
+            let importance = self.twin.importance(hook.group);
+            assert!(
+                importance <= asker,
+                "{} is cancelled, which matters {importance}, for a charge that matters {asker}",
+                self.twin.path(hook.group)
+            );
+        }
     }
 
     /// A group was cancelled. It is waited for until it holds nothing, or its time is over.
@@ -836,6 +896,10 @@ impl Life {
         if !self.shared.is_quiet() || missing == 0 || self.handles[target].is_empty() {
             return;
         }
+        // What is promised is asked of nobody else.
+        if self.is_owed() {
+            return;
+        }
         let top = self.handle(target);
         for cache in &self.caches {
             // Reclaimers of a group that is offline are those of the nearest one above that is not.
@@ -848,6 +912,8 @@ impl Life {
                     let is_believed = |at: Instant| clock::now() < at + BELIEVED;
                     lock(&cache.forgot).is_some_and(|at| !is_believed(at))
                 }
+                // Else it was asked, and has promised.
+                Nature::Keeps => cache.promises.are_kept(),
                 _ => false,
             };
             let is_asked = gives

@@ -44,8 +44,12 @@ impl Life {
     /// All that can be seen without settling anything.
     pub(super) fn glance(&mut self) {
         self.hold(Life::line_holds);
+        self.hold(Life::waits_are_not_vain);
         self.hold(Life::glance_holds);
         self.follow_peaks();
+        self.hold(Life::incidents_hold);
+        self.hold(Life::awaited_hold);
+        self.poll_awaited();
         self.hold(Life::peaks_hold);
         #[cfg(feature = "adapters")]
         self.hold(Life::adapters_glance);
@@ -66,6 +70,33 @@ impl Life {
             let bound = runtime.root().memory().stocked_bound();
             ensure!(bound <= budget, "bound {bound}, budget {budget}");
         }
+        Ok(())
+    }
+
+    pub(super) fn keep_incidents(&mut self, most: usize) {
+        if let Some(runtime) = &self.runtime {
+            runtime.keep_incidents(most);
+            self.incidents = most;
+        }
+    }
+
+    /// The last incidents are kept: as many as are wanted, in their order.
+    fn incidents_hold(&self) -> Holds {
+        let Some(root) = self.handles[0].first() else {
+            return Ok(());
+        };
+        let numbers: Vec<u64> = root
+            .inspect()
+            .incidents()
+            .iter()
+            .map(|it| it.number)
+            .collect();
+        let many = numbers.len();
+        ensure!(
+            many <= self.incidents && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+            "incidents {numbers:?}, and {} are kept",
+            self.incidents
+        );
         Ok(())
     }
 
@@ -194,13 +225,25 @@ impl Life {
         let soft = self.twin.soft(group);
         let known = (twin.min, twin.low, twin.high, soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        self.protection_holds(handle, group)?;
+        self.delay_holds(handle, group)?;
+        let maxes = self
+            .twin
+            .levels(group)
+            .filter(|&it| !self.twin.is_observed(it));
+        let least = maxes.map(|level| self.twin.groups[level].max[0]).min();
+        let known = least.unwrap_or(u64::MAX);
+        ensure_eq!(handle.effective_max(), known, "the least max of {handle:?}");
         let limits = handle.limits();
-        let as_set = [limits.soft, limits.high, limits.low, limits.min];
+        let of = (limits.setting_name(), limits.importance);
+        let known = (twin.setting, twin.importance);
+        ensure_eq!(of, known, "(setting, importance) of {handle:?}");
+        let as_set = [limits.soft, limits.high, limits.low, limits.min, limits.max];
         let known = self.twin.as_set(group).map(Some);
         ensure_eq!(
             as_set,
             known,
-            "[soft, high, low, min] as set, of {handle:?}"
+            "[soft, high, low, min, max] as set, of {handle:?}"
         );
         let gone = self.twin.children(group).filter(|child| !online(child));
         let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
@@ -264,7 +307,8 @@ impl Life {
             } else {
                 PressureLevel::Normal
             },
-            if may_be_up(critical) {
+            // Charges that stand still raise it, too.
+            if may_be_up(critical) || self.setup.stalls {
                 PressureLevel::Critical
             } else if may_be_up(elevated) {
                 PressureLevel::Elevated
@@ -290,6 +334,16 @@ impl Life {
                 let below: u64 = children.iter().map(|it| it.events().get(event)).sum();
                 let all = handle.events();
                 let (all, local) = (all.get(event), all.local().get(event));
+                let known = match event {
+                    Event::OomKill => Some(self.twin.groups[group].killed),
+                    Event::TimedOut if self.shared.is_quiet() => {
+                        Some(self.twin.groups[group].timed_out)
+                    }
+                    _ => None,
+                };
+                if let Some(known) = known {
+                    ensure_eq!(local, known, "{event:?} of {handle:?} itself");
+                }
                 ensure!(
                     all >= local + below,
                     "{event:?} of {handle:?}: {all}, {local} itself, and {below} below"
