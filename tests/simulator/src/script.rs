@@ -930,6 +930,58 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // Both counters have credit, which is idle for a while.
+        What::ChargeSet(group, ..) if rng.random_bool(0.3) => vec![
+            What::ChargeSet(group, true, Size::Bytes(7), Size::Bytes(7)),
+            What::ChargeSet(group, true, Size::Bytes(7), Size::Bytes(7)),
+            What::DropAll(group),
+            What::Idle(3),
+        ],
+        // What was live before a peak began is the highest still, whatever peaks end.
+        What::Peak(group) if rng.random_bool(0.5) => vec![
+            What::Charge(group, Verb::Try, Size::Bytes(4_096)),
+            What::Peak(group),
+            What::DropAll(group),
+            What::PeakReset(rng.random()),
+            What::PeakReset(rng.random()),
+            What::PeakDrop(rng.random()),
+            What::PeakDrop(rng.random()),
+        ],
+        // The first of a set is full, and has a cache asked; then the other one refuses.
+        What::ChargeSet(group, ..) if rng.random_bool(0.3) => {
+            let mut story = vec![
+                What::Set(group, Kind::FurtherMax, Size::Above(64)),
+                What::Cache(group, Nature::Honest, 0),
+            ];
+            for _ in 0..4 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(3_000)));
+            }
+            story.push(What::Set(group, Kind::Max, Size::Above(100)));
+            story.push(What::Charge(group, Verb::Try, Size::Bytes(500)));
+            let memory = pick(rng, &[Size::Bytes(300), Size::More(1)]);
+            story.push(What::ChargeSet(group, false, memory, Size::More(1)));
+            story
+        }
+        // A tier has room for a part of what is to come there.
+        What::Kmem(group, ..) if rng.random_bool(0.3) => {
+            let some = |rng: &mut Xoshiro256PlusPlus| pick(rng, &[64, 100, 300]);
+            let mut story = vec![What::Unset(group, Kind::Max), What::Unset(0, Kind::Max)];
+            story.push(What::Kmem(group, 300, rng.random_range(1..5)));
+            story.push(What::KmemMove(rng.random(), 4, 1, some(rng)));
+            let top = if rng.random() { group } else { 0 };
+            story.push(What::Set(top, Kind::TierMax, Size::Bytes(some(rng))));
+            for _ in 0..3 {
+                story.push(What::KmemMigrate(
+                    rng.random(),
+                    rng.random_range(1..5),
+                    0,
+                    some(rng),
+                ));
+            }
+            story.push(What::Kmem(group, some(rng), rng.random_range(0..5)));
+            story.push(What::KmemTransfer(rng.random(), rng.random()));
+            story
+        }
         // A vector that is to grow by more than it needs finds no room for that.
         What::VecNew(group) if rng.random_bool(0.4) => {
             let mut story = Vec::new();
@@ -1008,6 +1060,13 @@ fn moves_on(rng: &mut Xoshiro256PlusPlus, group: u8, begins: What) -> Vec<What> 
         story.extend((0..4).map(|_| What::Charge(other, Verb::Plain, Size::Bytes(1))));
     }
     story.push(What::Unset(group, Kind::Max));
+    if rng.random() {
+        // It looks where it is, goes, and no time is counted for it any more.
+        story.extend((0..4).map(What::Poll));
+        story.push(What::Time(20));
+        story.extend((0..4).map(What::DropTask));
+        story.push(What::Time(20));
+    }
     story
 }
 

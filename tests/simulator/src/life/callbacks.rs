@@ -19,7 +19,7 @@ use super::Life;
 use super::orders::Choice;
 use super::promises::Promises;
 use crate::configuration::OOM_TIME;
-use crate::holds::{Holds, ensure_eq};
+use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Nature, Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 
@@ -42,8 +42,9 @@ enum Entry {
     Charged(Group, Charge),
     /// The waker of a task was called.
     Rang(Key),
-    /// The hook that holds that was called, for memory of that group, at that instant.
-    Cancelled(Key, Group, Instant),
+    /// The hook that holds that was called, of the group of that number and for memory of the other,
+    /// at that instant.
+    Cancelled(Key, usize, Group, Instant),
     /// An order of the run's own was asked for a victim, and has chosen one or none.
     Ordered(Vec<GroupId>, Choice),
     /// Something was wrong with the call.
@@ -464,8 +465,8 @@ impl Life {
                         self.keep(charge, group, 0, bytes);
                     }
                     Entry::Rang(key) => self.rang(key),
-                    Entry::Cancelled(key, domain, at) => {
-                        self.count_kill(key);
+                    Entry::Cancelled(key, group, domain, at) => {
+                        self.twin.groups[group].killed += 1;
                         self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
@@ -718,6 +719,7 @@ impl Life {
             },
         );
         let bag = Arc::new(Mutex::new(Some(charge)));
+        let of = group;
         let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&bag));
         if act != Act::Nothing {
             self.shared.busy.store(true, Ordering::SeqCst);
@@ -727,7 +729,7 @@ impl Life {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                 }
-                shared.note(Entry::Cancelled(key, why.domain(), clock::now()));
+                shared.note(Entry::Cancelled(key, of, why.domain(), clock::now()));
                 if !is_actor() {
                     return;
                 }
@@ -757,12 +759,6 @@ impl Life {
             "{} is cancelled, and exempt",
             self.twin.path(hook.group)
         );
-    }
-
-    fn count_kill(&mut self, key: Key) {
-        if let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) {
-            self.twin.groups[hook.group].killed += 1;
-        }
     }
 
     /// A group is cancelled for a charge that matters as much at least.
@@ -893,12 +889,19 @@ impl Life {
 
     /// So much is missing at a level: no cache below has it that is honest and not protected.
     pub(super) fn nothing_left_below(&self, target: usize, missing: u64) {
+        if let Err(fault) = self.left_below(target, missing) {
+            panic!("{fault}");
+        }
+    }
+
+    /// The same; where a thread of the runtime asks caches in the same moment, each asks some.
+    pub(super) fn left_below(&self, target: usize, missing: u64) -> Holds {
         if !self.shared.is_quiet() || missing == 0 || self.handles[target].is_empty() {
-            return;
+            return Ok(());
         }
         // What is promised is asked of nobody else.
         if self.is_owed() {
-            return;
+            return Ok(());
         }
         let top = self.handle(target);
         for cache in &self.caches {
@@ -928,13 +931,14 @@ impl Life {
                 .effective_min(&top.memory())
                 .max(group.memory().effective_low(&top.memory()));
             let left = cache.bytes();
-            assert!(
+            ensure!(
                 protected > 0 || left < missing,
                 "{missing} are missing at {}, and {} has {left} to give",
                 top.path(),
                 group.path()
             );
         }
+        Ok(())
     }
 
     /// After a refusal.

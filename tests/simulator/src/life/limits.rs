@@ -50,14 +50,13 @@ impl Life {
             }
             Kind::High => {
                 self.twin.set_limit(group, kind, bytes, None);
-                // A thread of the runtime reclaims for charges that do not block.
-                self.keeps = true;
+                self.may_drain(true);
             }
             Kind::Soft | Kind::Low | Kind::Min if is_online => {
                 self.twin.set_limit(group, kind, bytes, None);
             }
             Kind::Soft | Kind::Low | Kind::Min => {}
-            Kind::Mark => self.keeps = true,
+            Kind::Mark => self.may_drain(true),
             Kind::TierMax => unreachable!("of another counter"),
         }
         if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
@@ -80,6 +79,12 @@ impl Life {
             Kind::High => self.has_shrunk_to_high(group),
             _ => {}
         }
+    }
+
+    /// A thread of the runtime reclaims, for charges that do not block or for nobody.
+    pub(super) fn may_drain(&mut self, does: bool) {
+        self.keeps |= does;
+        self.drains |= does;
     }
 
     /// What lies on the first node is a counter beside memory, of which the twin knows bounds alone.
@@ -123,8 +128,7 @@ impl Life {
                 _ => limits.soft(to),
             })
         });
-        // A thread of the runtime reclaims for charges that do not block.
-        self.keeps |= kind == Kind::High;
+        self.may_drain(kind == Kind::High);
         let above = self.twin.groups[group].parent;
         let max = above.and_then(|above| self.twin.max_above(above));
         assert_eq!(set.is_ok(), max.is_some(), "{set:?}, the twin has {max:?}");
@@ -143,29 +147,30 @@ impl Life {
     }
 
     /// What is above a max that was set no cache below has to give.
-    fn has_shrunk_to_max(&self, group: usize) {
+    fn has_shrunk_to_max(&mut self, group: usize) {
         let above = self.twin.live(group, 0);
         let above = above.saturating_sub(self.twin.groups[group].max[0]);
         if !self.twin.is_observed(group) {
-            self.nothing_left_below(group, above);
+            self.hold(|life| life.left_below(group, above));
         }
     }
 
     /// The same of a high.
-    fn has_shrunk_to_high(&self, group: usize) {
+    fn has_shrunk_to_high(&mut self, group: usize) {
         let of = &self.twin.groups[group];
         let above = self.twin.live(group, 0).saturating_sub(of.high);
         if of.online && !self.twin.is_observed(group) {
-            self.nothing_left_below(group, above);
+            self.hold(|life| life.left_below(group, above));
         }
     }
 
     /// What is a part of a max has followed it, and is above what is live no more than that.
-    fn parts_have_shrunk(&self, moved: usize) {
+    fn parts_have_shrunk(&mut self, moved: usize) {
         if !self.twin.groups[moved].online {
             return;
         }
-        for group in self.twin.online_below(moved).filter(|&it| it != moved) {
+        let below = self.twin.online_below(moved).filter(|&it| it != moved);
+        for group in below.collect::<Vec<_>>() {
             if self.twin.groups[group].is_part(Kind::Max) {
                 self.has_shrunk_to_max(group);
             }

@@ -109,6 +109,8 @@ pub(crate) struct Life {
     pools: Vec<u64>,
     /// Something was used that keeps groups in a way that the twin does not know.
     keeps: bool,
+    /// A thread of the runtime may take credit home at any time.
+    drains: bool,
     /// A group was cancelled: it may be refused for a while.
     cancelled: bool,
     /// A central stock has credit, or had.
@@ -180,6 +182,7 @@ impl Life {
             actors: (0..setup.threads.max(1)).map(|_| Actor::spawn()).collect(),
             pools,
             keeps: false,
+            drains: false,
             cancelled: false,
             central: false,
             had_caches: false,
@@ -527,7 +530,7 @@ impl Life {
             runtime.settle();
         }
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
-        self.keeps |= limits.high.is_some();
+        self.may_drain(limits.high.is_some());
         self.ranked |= limits.importance.is_some();
         // A number is one as a text, too.
         let number = Some(u64::from(name)).filter(|name| name % 12 >= 10);
@@ -718,7 +721,10 @@ impl Life {
         self.cycles_leave_nothing();
         if let Some(root) = root {
             // Of writers that have stopped a read knows no more after a while.
-            let is_exact = |_| root.read(Freshness::Threshold).max_error() == 0;
+            let is_exact = |_| {
+                drop(root.read(Freshness::Threshold));
+                root.read(Freshness::Stale).max_error() == 0
+            };
             assert!((0..READS_MAX).any(is_exact), "writers that have stopped");
             for number in 0..COUNTERS {
                 let counter = root.counter(self.counter(number)).expect("declared");

@@ -2,7 +2,7 @@
 //! are found or made.
 
 use memcg::errors::CreateError;
-use memcg::{Bytes, Charge, Group, Limits, Runtime};
+use memcg::{Bytes, Charge, Group, Limits, OnFull, Runtime};
 
 use super::{GROUPS_MADE_MAX, Life};
 use crate::script::Op;
@@ -104,7 +104,10 @@ impl Life {
                 return None;
             };
             let below = scope.create("below", Limits::new()).ok();
-            let held = below.as_ref().map(|below| below.charge(Bytes(64)));
+            // No cache is asked for it.
+            let held = below
+                .as_ref()
+                .map(|below| below.charge_with(Bytes(64), OnFull::IfRoom));
             let held = held.and_then(Result::ok);
             let inside: Group = Group::clone(&scope);
             drop(scope);

@@ -33,6 +33,13 @@ pub(super) struct NodeMemory {
     pub(super) places: BTreeMap<Option<usize>, u64>,
 }
 
+/// What tiers hold above their maxes, from a group up.
+fn forced_tiers(group: &Group) -> u64 {
+    let levels = std::iter::once(group.clone()).chain(group.ancestors());
+    let tiers = levels.filter_map(|level| level.counter(level.counter_key(TIER)?).ok());
+    tiers.map(|tier| tier.forced()).sum()
+}
+
 type Pushed = (Vec<Result<(), ChargeError>>, usize);
 
 /// Pushes items until one is refused, after the room was asked for with that verb.
@@ -478,15 +485,21 @@ impl Life {
                 let (from, to) = (self.spot(from), self.spot(to));
                 let there = places.get(&from).copied().unwrap_or(0);
                 let most = there.min(bytes);
-                let (kmem, found) = self.actor(op).run(move || {
+                let (kmem, found, forced) = self.actor(op).run(move || {
+                    let before = forced_tiers(&kmem.group());
                     let found = kmem.migrate(Self::node(from), Self::node(to), Bytes(bytes));
-                    (kmem, found)
+                    let forced = forced_tiers(&kmem.group()).saturating_sub(before);
+                    (kmem, found, forced)
                 });
+                let group = self.twin.of(key).group;
+                assert!(
+                    forced == 0 || self.twin.is_observed(group),
+                    "{forced} bytes more lie in a tier by force"
+                );
                 // What lies nowhere the tier may have been promised.
                 let enters = to == Some(0) && from != to;
                 let least = if enters && from.is_some() { most } else { 0 };
                 let asked = (least, if enters { most } else { 0 });
-                let group = self.twin.of(key).group;
                 self.kmems.push(NodeMemory { key, kmem, places });
                 let is_refused = self.is_refused_by_tier((group, None), asked, &found);
                 let NodeMemory {
