@@ -871,7 +871,7 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
         // Parts of parts, which move with the shares beside those above them.
         What::Share(..) if rng.random_bool(0.4) => {
             let share = |rng: &mut Xoshiro256PlusPlus| {
-                What::Share(rng.random_range(0..16), rng.random_range(1..9))
+                What::Share(rng.random_range(0..16), pick(rng, &[0, 0, 1, 2, 3, 5, 8]))
             };
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
             story.extend((0..8).map(|_| share(rng)));

@@ -2,6 +2,7 @@
 //! twin follows.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -436,6 +437,24 @@ pub(super) struct Hook {
 }
 
 impl Life {
+    /// What is live in a group once the twin has followed what caches and hooks have given.
+    pub(super) fn given_below(&self, group: usize, counter: usize) -> u64 {
+        let mut shelves: BTreeMap<Key, u64> = BTreeMap::new();
+        for entry in lock(&self.shared.log).iter() {
+            if let Entry::Shelf(key, bytes) = entry {
+                shelves.insert(*key, *bytes);
+            }
+        }
+        let is_here =
+            |held: &Held| held.counter == counter && self.twin.is_within(held.group, group);
+        let gave = |(key, left): (Key, u64)| {
+            let held = self.twin.held.get(&key).filter(|held| is_here(held));
+            held.map_or(0, |held| held.bytes.saturating_sub(left))
+        };
+        let given: u64 = shelves.into_iter().map(gave).sum();
+        self.twin.live(group, counter).saturating_sub(given)
+    }
+
     pub(super) fn settle_accounts(&mut self) {
         self.settle_accounts_with(|_| {});
     }

@@ -62,7 +62,9 @@ impl Life {
         if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
             // Before what is given back for it, after it, or in between.
             let before = self.twin.live(group, counter).saturating_sub(bytes);
-            let mut found = vec![before];
+            // What caches gave within the call, before those that wait hear of it.
+            let given = self.given_below(group, counter).saturating_sub(bytes);
+            let mut found = vec![before, given];
             self.settle_accounts_with(|life| {
                 found.push(life.twin.live(group, counter).saturating_sub(bytes));
             });
@@ -89,7 +91,8 @@ impl Life {
 
     /// What lies on the first node is a counter beside memory, of which the twin knows bounds alone.
     fn set_tier(&mut self, op: &Op, group: usize, bytes: u64) {
-        if self.setup.nodes < 2 {
+        // What containers have there is known to their adapter.
+        if self.setup.nodes < 2 || self.setup.adapters {
             return;
         }
         let to = limit(bytes);
@@ -99,14 +102,12 @@ impl Life {
         });
         let above = above.expect("no percentage");
         self.twin.groups[group].tier_max = bytes;
-        if !self.setup.adapters {
-            let (least, most) = self.tier_bounds(group);
-            let bounds = least.saturating_sub(bytes)..=most.saturating_sub(bytes);
-            assert!(
-                bounds.contains(&above) || self.twin.is_observed(group),
-                "{above} above {bytes} in a tier, the twin says {bounds:?}"
-            );
-        }
+        let (least, most) = self.tier_bounds(group);
+        let bounds = least.saturating_sub(bytes)..=most.saturating_sub(bytes);
+        assert!(
+            bounds.contains(&above) || self.twin.is_observed(group),
+            "{above} above {bytes} in a tier, the twin says {bounds:?}"
+        );
     }
 
     /// A limit that is a part of a max is set where a level above has one, and else nothing is.
@@ -246,16 +247,20 @@ impl Life {
         self.settle_accounts();
     }
 
+    /// The level whose max is too small for so many bytes, and does not move by itself.
+    pub(super) fn is_vain(&self, group: usize, bytes: u64) -> Option<usize> {
+        self.twin
+            .levels(group)
+            .find(|level| bytes > self.twin.limit(*level, 0) && !self.moved.contains_key(level))
+    }
+
     /// No charge waits for more than a max that the program has set, or that has stood for a while.
     pub(super) fn waits_are_not_vain(&self) -> Holds {
         if !self.shared.is_quiet() || self.setup.adapters {
             return Ok(());
         }
         for task in self.waiting() {
-            let is_vain = |&level: &usize| {
-                task.bytes > self.twin.limit(level, 0) && !self.moved.contains_key(&level)
-            };
-            let vain = self.twin.levels(task.group).find(is_vain);
+            let vain = self.is_vain(task.group, task.bytes);
             ensure!(
                 vain.is_none(),
                 "{} bytes in {} wait, and {:?} never has room for them",
