@@ -80,7 +80,7 @@ impl Default for Setup {
 }
 
 /// Long enough for any reclaimer of a run; each operation asks them as often as it may.
-const RECLAIM_TIME: u64 = 600_000;
+pub(crate) const RECLAIM_TIME: u64 = 600_000;
 
 /// Nobody keeps a promise while another one waits for it: that takes its time each time.
 const PROMISE_TIME: u64 = 20;

@@ -87,7 +87,8 @@ impl Life {
     pub(super) fn ask(&mut self, group: usize, counter: usize, verb: Verb, bytes: u64) -> Ask {
         // A thread of the runtime goes on with it.
         self.may_drain(verb == Verb::Start);
-        if counter == 0 {
+        // What an adapter waits for may be asked for in the same moment.
+        if counter == 0 && !self.adapters_wait() {
             self.shared.asks_for(self.twin.importance(group));
         }
         let key = self.counter(counter);

@@ -151,7 +151,7 @@ impl Life {
     fn has_shrunk_to_max(&mut self, group: usize) {
         let above = self.twin.live(group, 0);
         let above = above.saturating_sub(self.twin.groups[group].max[0]);
-        if !self.twin.is_observed(group) {
+        if !self.twin.is_observed(group) && self.had_time() {
             self.hold(|life| life.left_below(group, above));
         }
     }
@@ -160,7 +160,7 @@ impl Life {
     fn has_shrunk_to_high(&mut self, group: usize) {
         let of = &self.twin.groups[group];
         let above = self.twin.live(group, 0).saturating_sub(of.high);
-        if of.online && !self.twin.is_observed(group) {
+        if of.online && !self.twin.is_observed(group) && self.had_time() {
             self.hold(|life| life.left_below(group, above));
         }
     }

@@ -136,6 +136,8 @@ pub(crate) struct Life {
     incidents: usize,
     /// Threads that there have been.
     threads: u64,
+    /// When the present operation has begun.
+    began: Instant,
     #[cfg(feature = "adapters")]
     adapters: adapters::Adapters,
     /// The present step, for the message of a failure.
@@ -197,6 +199,7 @@ impl Life {
             gauges: Vec::new(),
             incidents: setup.incidents,
             threads: setup.threads.max(1).into(),
+            began: clock::now(),
             #[cfg(feature = "adapters")]
             adapters,
             at: String::from("start"),
@@ -294,6 +297,7 @@ impl Life {
 
     fn step(&mut self, op: &Op) {
         self.shared.begin();
+        self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {
                 let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
