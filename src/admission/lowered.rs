@@ -28,6 +28,7 @@ pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
                 let may_come = reclaim_excess(below, &mut request);
                 cancel_excess(below, may_come);
             }
+            // Mutation: a-high-that-follows-asks-nobody
             if follows(below, LimitKind::High) {
                 throttle::shrink_to_high(below, u8::MAX);
             }

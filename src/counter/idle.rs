@@ -187,6 +187,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     let mut memory = 0;
     stocks.settle_claims(|stock, units| {
         from.push(stock);
+        // Mutation: idle-credit-of-all-counters-is-memory
         memory += if stock.is_memory() { units } else { 0 };
     });
     // Each once: the close of an unbacked one may be its end (E36).

@@ -424,6 +424,7 @@ struct MadeCharges<'a> {
 
 impl Drop for MadeCharges<'_> {
     fn drop(&mut self) {
+        // Mutation: the-first-of-a-refused-set-stays-charged
         let before = self.before.filter(|&before| before < self.from);
         for at in (self.from..self.amounts.len()).chain(before) {
             let (counter, bytes) = self.amounts[at];

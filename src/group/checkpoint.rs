@@ -316,6 +316,7 @@ impl Future for CheckpointFuture {
         // Whoever keeps the future after its end, as a `join` does, keeps no group by it.
         if polled.is_ready() {
             self.pause = None;
+            // Mutation: a-checkpoint-that-has-ended-keeps-its-group
             self.group = None;
         }
         polled

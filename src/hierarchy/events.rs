@@ -168,6 +168,7 @@ pub(crate) fn forget(group: &Counter) {
             ..
         } = group_tree::of(group);
         put_back(events, counts);
+        // Mutation: event-counts-are-counted-for-ever
         event_counts.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -194,6 +194,7 @@ fn note_move(counter: &Counter, bytes: u64, moves: MaxMove) {
     }
     let mut waiting = groups.waiting.lock();
     match moves {
+        // Mutation: a-fall-stays-where-the-program-moves-the-max
         MaxMove::ByProgram => waiting.falls.forget(counter),
         MaxMove::ByItself if bytes < counter.admits() => waiting.falls.note(counter),
         MaxMove::ByItself => {}

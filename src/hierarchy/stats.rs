@@ -311,6 +311,7 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
 }
 
 fn error_bound(group: &Counter) -> ErrorBound {
+    // Mutation: a-bound-leaves-nodes-out
     let bounds =
         all_published(group).map(|published| published.error_bound(coordinator(group).quantum));
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)

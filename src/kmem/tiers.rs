@@ -127,6 +127,7 @@ impl Tiers {
             let enters = to.is_some_and(|node| tier.has(node));
             let held = self.charges().iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
+            // Mutation: what-lies-on-a-node-was-promised
             let promised = held
                 .filter(|_| are_unplaced)
                 .map_or(0, |held| held.promised);

@@ -139,6 +139,7 @@ impl Stall {
             let _path = SlowPath::enter();
             let mut stalls = lock(&self.group);
             let now = stalls.now();
+            // Mutation: a-stall-that-moves-stays-where-it-was
             change(&mut stalls, now, &self.group, &before, false);
             change(&mut stalls, now, &self.group, level, true);
         }

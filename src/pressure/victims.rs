@@ -538,6 +538,7 @@ impl Oom {
         // important of the groups that would go with it: to cancel it cancels that one, too.
         over.dedup_by(|next, kept| {
             let is_same = next.unit.number == kept.unit.number;
+            // Mutation: of-two-hooks-the-first-says-how-important
             if is_same {
                 kept.importance = kept.importance.max(next.importance);
             }

@@ -134,6 +134,7 @@ impl History {
         // promised with one of them, and less with the next.
         if remembered.promises == 0 {
             remembered.owed = 0;
+            // Mutation: a-second-promise-is-late-at-once
             remembered.since = None;
         }
         let held = remembered.held;

@@ -392,6 +392,7 @@ impl GroupTarget {
         });
         let stored = stored.among(differs);
         set_importance_and_name(group, &before, stored);
+        // Mutation: a-tree-that-fails-leaves-its-policy
         if stored.has(Settings::OOM_POLICY) {
             victims::set_policy(first, self.policy_before.clone());
         }

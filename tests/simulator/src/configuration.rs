@@ -12,6 +12,9 @@ use crate::script::Setup;
 /// The counter of what lies on the first of several nodes.
 pub(crate) const TIER: &str = "near";
 
+/// The name of what has set a group's limits.
+pub(crate) const SETTING: &str = "tenant";
+
 /// Items of statistics that operations add to.
 pub(crate) const ITEMS: usize = 4;
 
@@ -26,11 +29,13 @@ pub(crate) fn pools_of(runtime: &Runtime) -> Vec<u64> {
 /// Limits of some forms that a group is created with.
 pub(crate) fn form_of_limits(form: u8) -> Limits {
     let limits = Limits::new();
-    match form % 5 {
+    match form % 7 {
         0 => limits,
         1 => limits.max(1_000).pressure_levels(50, 80),
         2 => limits.soft(100).low(50),
         3 => limits.min(64).high(2_000).max(4_000),
+        5 => limits.share(3).low(50),
+        6 => limits.importance(1).setting(SETTING).high(2_000),
         _ => limits.pressure_levels(10, 0).soft(0),
     }
 }
@@ -51,10 +56,9 @@ pub(crate) fn configure(setup: &Setup) -> Configured {
         } else {
             PoolAlign::CacheLine
         })
-        // Long enough for any reclaimer of a run; each operation asks them as often as it may.
-        .reclaim_time(Duration::from_secs(600))
+        .reclaim_time(Duration::from_millis(setup.reclaim_time))
         .delay_max(Duration::from_millis(setup.delay))
-        .count_stalls(false)
+        .count_stalls(setup.stalls)
         .oom_time(OOM_TIME);
     if setup.fence {
         builder = builder.barrier(BarrierMode::Fence);

@@ -27,12 +27,13 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use memcg::figures::Incident;
 use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::simulated_time as clock;
 use memcg::{
     ApplyOptions, Bytes, CentralStock, Charge, ChargeError, ChargeFuture, ChargedVec, CounterKey,
-    Event, Freshness, Group, GroupId, GroupSpec, Limits, OnFull, OomPolicy, Reclaim,
-    ReclaimContext, ReclaimPriority, Registration, Runtime, StatKey, Unit,
+    Event, Freshness, Group, GroupId, GroupSpec, Limits, OnFull, OomPolicy, Percent, Reclaim,
+    ReclaimContext, ReclaimPriority, ReclaimPromise, Registration, Runtime, StatKey, Unit,
 };
 
 use crate::configuration::{ITEMS, configure, form_of_limits, limit, pools_of};
@@ -125,6 +126,7 @@ struct Cache {
     shelf: Mutex<Option<Charge>>,
     asked: Arc<Asked>,
     registration: Mutex<Option<Registration>>,
+    promises: Mutex<Vec<ReclaimPromise>>,
 }
 
 impl Cache {
@@ -167,6 +169,10 @@ impl Reclaim for AskedCache {
                 let mine = lock(&cache.registration).take();
                 drop(mine);
                 cache.evict(want)
+            }
+            Nature::Keeps => {
+                lock(&cache.promises).push(context.promise());
+                0
             }
             Nature::Promises => {
                 let later = context.promise();
@@ -328,6 +334,58 @@ impl World {
                 };
                 self.set(&self.group(group), kind, none);
             }
+            What::SetPart(group, kind, percent) => {
+                let to = Percent::new(percent).expect("a percentage");
+                let limits = Limits::new();
+                let limits = match kind {
+                    Kind::High => limits.high(to),
+                    Kind::Low => limits.low(to),
+                    Kind::Min => limits.min(to),
+                    Kind::Max => limits.max(to),
+                    _ => limits.soft(to),
+                };
+                let group = self.group(group);
+                let _ = self.asked.moves(|| group.set_limits(limits));
+            }
+            What::MoveMax(group, size, shrinks) => {
+                let group = self.group(group);
+                let bytes = self.bytes(&group, size);
+                self.asked.moves(|| group.inspect().move_max(Bytes(bytes)));
+                if shrinks {
+                    group.inspect().shrink_to_max();
+                }
+            }
+            What::EndVainWaits(group, keeps) => {
+                let group = self.group(group);
+                group.inspect().end_vain_waits();
+                if keeps {
+                    group.inspect().keep_max();
+                }
+            }
+            What::Checkpoint(group) => {
+                let _ = self.group(group).run(Group::checkpoint);
+            }
+            What::BelowHigh(group) => {
+                let _ = self.group(group).below_high().wait(Duration::ZERO);
+            }
+            What::GetOrCreate(parent, name) => {
+                let made = self
+                    .group(parent)
+                    .get_or_create(&format!("g{name}"), Limits::new());
+                if let Ok(made) = made {
+                    let mut groups = lock(&self.groups);
+                    if !groups.contains(&made) {
+                        groups.push(made);
+                    }
+                }
+            }
+            What::ScopeOf(group) => drop(self.group(group).scope("a scope", Limits::new())),
+            What::Incidents(most) => {
+                self.runtime.keep_incidents(most.into());
+                let kept = self.runtime.root().inspect().incidents();
+                let in_order = |pair: &[Incident]| pair[0].number < pair[1].number;
+                assert!(kept.windows(2).all(in_order), "{kept:?}");
+            }
             What::Thresholds(group, elevated, critical) => {
                 let limits = Limits::new().pressure_levels(elevated, critical);
                 let _ = self.group(group).set_limits(limits);
@@ -388,6 +446,7 @@ impl World {
             }
             What::Begin(group, size, _)
             | What::BeginTimed(group, size)
+            | What::BeginUntil(group, size)
             | What::BeginAbove(group, size) => {
                 if !self.tasks.is_full() {
                     let group = self.group(group);
@@ -419,6 +478,7 @@ impl World {
             What::Cache(..)
             | What::Fill(..)
             | What::Evict(..)
+            | What::Keep(..)
             | What::Unregister(_)
             | What::CacheDrop(_)
             | What::Reclaim(..)
@@ -447,6 +507,7 @@ impl World {
             }
             What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMigrate(..)
             | What::KmemShrink(..)
             | What::KmemTransfer(..)
             | What::KmemDrop(_) => self.step_kmem(op),
@@ -462,7 +523,11 @@ impl World {
             }
             What::VecNew(_)
             | What::CreateWithPercent(..)
-            | What::SetPart(..)
+            | What::Await(..)
+            | What::Counters(..)
+            | What::Foreign(_)
+            | What::Gauge(..)
+            | What::KmemPack(..)
             | What::Scopes(..)
             | What::Unowned(..)
             | What::Background(..)
@@ -504,6 +569,8 @@ impl World {
             Kind::Low => group.set_limits(Limits::new().low(to)),
             Kind::Min => group.set_limits(Limits::new().min(to)),
             Kind::Mark => group.set_limits(Limits::new().reclaim_above(to)),
+            // Only what is placed elsewhere has no room there.
+            Kind::TierMax => return,
         };
     }
 
@@ -727,6 +794,7 @@ impl World {
                     shelf: Mutex::new(None),
                     asked: Arc::clone(&self.asked),
                     registration: Mutex::new(None),
+                    promises: Mutex::default(),
                 });
                 let priority = [
                     ReclaimPriority::LOW,
@@ -767,6 +835,15 @@ impl World {
                     let mine = lock(&cache.registration).take();
                     drop(mine);
                     cache.evict(u64::MAX);
+                }
+            }
+            What::Keep(number, how) => {
+                if let Some(cache) = self.cache(number) {
+                    let open = std::mem::take(&mut *lock(&cache.promises));
+                    for promise in open {
+                        let want = if how == 0 { 0 } else { promise.want() };
+                        promise.report(cache.evict(want));
+                    }
                 }
             }
             What::Reclaim(group, size) => {
@@ -828,6 +905,7 @@ impl World {
             return;
         }
         let (What::KmemMove(number, ..)
+        | What::KmemMigrate(number, ..)
         | What::KmemShrink(number, ..)
         | What::KmemTransfer(number, _)
         | What::KmemDrop(number)) = op.1
@@ -840,6 +918,9 @@ impl World {
         match op.1 {
             What::KmemMove(_, from, to, bytes) => {
                 kmem.migrated(self.node(from), self.node(to), Bytes(bytes));
+            }
+            What::KmemMigrate(_, from, to, bytes) => {
+                let _ = kmem.migrate(self.node(from), self.node(to), Bytes(bytes));
             }
             What::KmemShrink(_, node, bytes) => {
                 let mut part = Placement::new();
@@ -1033,7 +1114,8 @@ fn keeps_limits(ops: &[Op]) -> bool {
         | What::Grow(_, verb, _)
         | What::Resize(_, verb, _)
         | What::RawCharge(_, verb, _) => *verb == Verb::Force,
-        What::Observe(..) | What::Apply(..) => true,
+        What::Observe(..) | What::Apply(..) | What::MoveMax(..) => true,
+        What::SetPart(_, kind, _) => *kind == Kind::Max,
         _ => false,
     })
 }

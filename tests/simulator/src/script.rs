@@ -40,6 +40,10 @@ pub struct Setup {
     pub recursive: bool,
     /// Incidents that are kept.
     pub incidents: usize,
+    /// The runtime counts for how long charges stand still.
+    pub stalls: bool,
+    /// For how long reclaim may take, in milliseconds. What is promised is waited for so long.
+    pub reclaim_time: u64,
     /// Bytes of statistics that a thread keeps back.
     pub stat_batch: Option<u64>,
     /// The longest delay above high, in milliseconds.
@@ -65,6 +69,8 @@ impl Default for Setup {
             packed: false,
             recursive: false,
             incidents: 0,
+            stalls: false,
+            reclaim_time: RECLAIM_TIME,
             stat_batch: None,
             delay: 0,
             adapters: false,
@@ -72,6 +78,12 @@ impl Default for Setup {
         }
     }
 }
+
+/// Long enough for any reclaimer of a run; each operation asks them as often as it may.
+pub(crate) const RECLAIM_TIME: u64 = 600_000;
+
+/// Nobody keeps a promise while another one waits for it: that takes its time each time.
+const PROMISE_TIME: u64 = 20;
 
 /// An operation, and the thread that does it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +152,8 @@ pub enum Nature {
     Promises,
     /// It promises for the first time, and forgets that; then it gives what it is asked for.
     Forgets,
+    /// It promises, and keeps that later, or never.
+    Keeps,
     /// It gives what it is asked for, and says that it gave nothing.
     Modest,
     /// It gives what it is asked for, and estimates that it has nothing.
@@ -174,6 +188,8 @@ pub enum Kind {
     MaxNow,
     /// The further counter's max.
     FurtherMax,
+    /// The max of what lies on the first node.
+    TierMax,
     /// `high`.
     High,
     /// `soft`.
@@ -218,6 +234,10 @@ pub enum What {
     Unset(u8, Kind),
     /// Sets a limit to so many percent of the nearest max above, if there is one.
     SetPart(u8, Kind, u8),
+    /// The max moves by itself, as that of a host does; true: what is above it is reclaimed.
+    MoveMax(u8, Size, bool),
+    /// Charges that wait for more than such a max end once it has stood; true: it moves no more.
+    EndVainWaits(u8, bool),
     /// Sets thresholds of pressure.
     Thresholds(u8, u8, u8),
     /// Sets the importance.
@@ -282,6 +302,8 @@ pub enum What {
     Begin(u8, Size, Act),
     /// The same with a time of nothing.
     BeginTimed(u8, Size),
+    /// The same until something else is ready, which it is at once.
+    BeginUntil(u8, Size),
     /// Begins a charge that is delayed where a level is above its high, and polls it.
     BeginAbove(u8, Size),
     /// Begins a charge that blocks its thread for so many milliseconds at most, while the others go
@@ -304,6 +326,8 @@ pub enum What {
     Unregister(u8),
     /// A cache ends.
     CacheDrop(u8),
+    /// A cache keeps what it has promised: 0: it has nothing; 1: half of it; else all.
+    Keep(u8, u8),
     /// Reclaims.
     Reclaim(u8, Size),
     /// Groups below that group give in proportion to what they have: of that row of sizes, asked for
@@ -325,6 +349,10 @@ pub enum What {
     OomGroup(u8, bool),
     /// The subtree is spared.
     OomExempt(u8, bool),
+    /// Work of a group asks whether it is to go on, on its thread and as a task.
+    Checkpoint(u8),
+    /// So many incidents are kept from now on.
+    Incidents(u8),
 
     /// Groups below that group, whose charges pay for what an allocator hands out, live for so many
     /// steps, drawn from a number.
@@ -345,10 +373,14 @@ pub enum What {
     Kmem(u8, u64, u8),
     /// Memory moves between nodes.
     KmemMove(u8, u8, u8, u64),
+    /// Memory is to move between nodes, if there is room for it.
+    KmemMigrate(u8, u8, u8, u64),
     /// The second becomes part of the first.
     KmemMerge(u8, u8),
     /// So many bytes of it are found on that node, and the others on none.
     KmemRelocate(u8, u8, u64),
+    /// It is packed into some words, and becomes what it was; true: it ends there.
+    KmemPack(u8, bool),
     /// A part on a node is freed.
     KmemShrink(u8, u8, u64),
     /// Parts on that node and on the next one are freed, of so many bytes each.
@@ -378,6 +410,20 @@ pub enum What {
     Scopes(u8, u8, u16),
     /// So many bytes are of no group: the first group pays for them, then the other, and then none.
     Unowned(u8, u8, u16),
+    /// A task waits for the event of that number.
+    Await(u8, u8),
+    /// Work asks whether usage is below all highs.
+    BelowHigh(u8),
+    /// Counters without groups live for so many steps, drawn from a number.
+    Counters(u8, u64),
+    /// A charge meets another runtime.
+    Foreign(u8),
+    /// The group of that name below that group, or a new one.
+    GetOrCreate(u8, u8),
+    /// A group below that group ends with its value.
+    ScopeOf(u8),
+    /// Memory that is reported begins, or is reported to be that, or ends.
+    Gauge(u8, Size),
     /// A tree of its own is reclaimed in the background, from so many percent of a max on, that moves
     /// by that number.
     Background(u8, u16),
@@ -522,6 +568,8 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         packed: rng.random_bool(0.2),
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
+        stalls: rng.random_bool(0.3),
+        reclaim_time: RECLAIM_TIME,
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
         delay: pick(rng, &[0, 50, 2_000]),
         adapters: false,
@@ -629,7 +677,7 @@ fn script(
         }
         let row = match focus {
             Some((from, to)) if rng.random_bool(0.4) => rng.random_range(from..to),
-            _ => rng.random_range(0..104),
+            _ => rng.random_range(0..108),
         };
         if let Some(what) = what(rng, swarm, row) {
             // Two of one group wait, one goes, and then the group.
@@ -675,7 +723,19 @@ fn script(
             }
         }
     }
-    (setup, ops)
+    let promises = |op: &Op| matches!(op.1, What::Cache(_, Nature::Keeps, _));
+    let reclaim_time = if ops.iter().any(promises) {
+        PROMISE_TIME
+    } else {
+        setup.reclaim_time
+    };
+    (
+        Setup {
+            reclaim_time,
+            ..setup
+        },
+        ops,
+    )
 }
 
 /// What is to follow an operation, so that things meet which hardly would by chance.
@@ -693,6 +753,25 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.push(What::Charge(group, verb, Size::Bytes(500)));
                 story.push(What::Time(20));
             }
+            story
+        }
+        // A promise that is kept, then another one, for which a charge waits.
+        What::Cache(group, Nature::Keeps, _) => {
+            let mut story: Vec<_> = (0..4)
+                .map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000)))
+                .collect();
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            for _ in 0..2 {
+                let verb = pick(rng, &[Verb::Reclaims, Verb::Start, Verb::WaitNot]);
+                story.push(What::Charge(group, verb, Size::Bytes(300)));
+                if rng.random() {
+                    story.push(What::Charge(group, Verb::Plain, Size::Bytes(300)));
+                }
+                story.extend((0..4).map(|of| What::Keep(of, rng.random_range(0..4))));
+                story.push(What::Time(pick(rng, &[1, 20, 1_000])));
+            }
+            story.push(What::Reclaim(0, Size::Bytes(500)));
+            story.push(What::Charge(group, Verb::Plain, Size::Bytes(300)));
             story
         }
         // Of a group with two caches both are asked for the nearest one above, once it has ended.
@@ -721,6 +800,20 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // A high is a part of a max, which falls.
+        What::Fill(..) if swarm.marks && rng.random_bool(0.15) => {
+            let group = rng.random_range(0..16);
+            vec![
+                What::Set(0, Kind::Max, Size::Above(100_000)),
+                What::SetPart(group, Kind::High, rng.random_range(1..=100)),
+                What::SetPart(
+                    rng.random_range(0..16),
+                    Kind::Max,
+                    rng.random_range(1..=100),
+                ),
+                What::Set(0, Kind::Max, Size::Above(pick(rng, &[0, 100, 3_000]))),
+            ]
+        }
         // Or one that has what is missing.
         What::Fill(..) if rng.random_bool(0.2) => {
             let verb = pick(rng, &[Verb::WaitNot, Verb::WaitNot, Verb::Reclaims]);
@@ -745,6 +838,23 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // All credit comes home, that of a central stock too.
+        What::CentralGive(_) if rng.random_bool(0.2) => vec![What::Drain(0)],
+        // A max that moves by itself falls below what is waited for; then the program sets it.
+        What::Begin(group, ..) if swarm.limits && rng.random_bool(0.3) => {
+            let mut story = vec![
+                What::MoveMax(group, Size::Bytes(64), rng.random()),
+                What::EndVainWaits(0, false),
+            ];
+            story.push(match rng.random_range(0..5) {
+                0 => What::Time(1_000),
+                1 => What::EndVainWaits(group, true),
+                2 => What::MoveMax(group, Size::Bytes(5_000), false),
+                _ => What::Set(group, Kind::Max, Size::Bytes(pick(rng, &[63, 64, 1_000]))),
+            });
+            story.push(What::EndVainWaits(0, false));
+            story
+        }
         // A charge passes one in line, and is refused above.
         What::Begin(group, ..) if swarm.limits && rng.random_bool(0.25) => {
             let small = || What::Charge(group, Verb::Try, Size::Bytes(300));
@@ -761,7 +871,7 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
         // Parts of parts, which move with the shares beside those above them.
         What::Share(..) if rng.random_bool(0.4) => {
             let share = |rng: &mut Xoshiro256PlusPlus| {
-                What::Share(rng.random_range(0..16), rng.random_range(1..9))
+                What::Share(rng.random_range(0..16), pick(rng, &[0, 0, 1, 2, 3, 5, 8]))
             };
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
             story.extend((0..8).map(|_| share(rng)));
@@ -820,6 +930,58 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // Both counters have credit, which is idle for a while.
+        What::ChargeSet(group, ..) if rng.random_bool(0.3) => vec![
+            What::ChargeSet(group, true, Size::Bytes(7), Size::Bytes(7)),
+            What::ChargeSet(group, true, Size::Bytes(7), Size::Bytes(7)),
+            What::DropAll(group),
+            What::Idle(3),
+        ],
+        // What was live before a peak began is the highest still, whatever peaks end.
+        What::Peak(group) if rng.random_bool(0.5) => vec![
+            What::Charge(group, Verb::Try, Size::Bytes(4_096)),
+            What::Peak(group),
+            What::DropAll(group),
+            What::PeakReset(rng.random()),
+            What::PeakReset(rng.random()),
+            What::PeakDrop(rng.random()),
+            What::PeakDrop(rng.random()),
+        ],
+        // The first of a set is full, and has a cache asked; then the other one refuses.
+        What::ChargeSet(group, ..) if rng.random_bool(0.3) => {
+            let mut story = vec![
+                What::Set(group, Kind::FurtherMax, Size::Above(64)),
+                What::Cache(group, Nature::Honest, 0),
+            ];
+            for _ in 0..4 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(3_000)));
+            }
+            story.push(What::Set(group, Kind::Max, Size::Above(100)));
+            story.push(What::Charge(group, Verb::Try, Size::Bytes(500)));
+            let memory = pick(rng, &[Size::Bytes(300), Size::More(1)]);
+            story.push(What::ChargeSet(group, false, memory, Size::More(1)));
+            story
+        }
+        // A tier has room for a part of what is to come there.
+        What::Kmem(group, ..) if rng.random_bool(0.3) => {
+            let some = |rng: &mut Xoshiro256PlusPlus| pick(rng, &[64, 100, 300]);
+            let mut story = vec![What::Unset(group, Kind::Max), What::Unset(0, Kind::Max)];
+            story.push(What::Kmem(group, 300, rng.random_range(1..5)));
+            story.push(What::KmemMove(rng.random(), 4, 1, some(rng)));
+            let top = if rng.random() { group } else { 0 };
+            story.push(What::Set(top, Kind::TierMax, Size::Bytes(some(rng))));
+            for _ in 0..3 {
+                story.push(What::KmemMigrate(
+                    rng.random(),
+                    rng.random_range(1..5),
+                    0,
+                    some(rng),
+                ));
+            }
+            story.push(What::Kmem(group, some(rng), rng.random_range(0..5)));
+            story.push(What::KmemTransfer(rng.random(), rng.random()));
+            story
+        }
         // A vector that is to grow by more than it needs finds no room for that.
         What::VecNew(group) if rng.random_bool(0.4) => {
             let mut story = Vec::new();
@@ -839,6 +1001,24 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             What::Observe(0, false),
             What::Charge(group, Verb::Try, Size::Bytes(100)),
         ],
+        // Of two that go as one each matters as much as both do.
+        What::Hook(group, ..) if rng.random_bool(0.2) => {
+            let other = rng.random_range(0..16);
+            let mut story = vec![
+                What::Charge(group, Verb::Try, Size::Bytes(300)),
+                What::Hook(other, 100, Act::Nothing),
+                What::OomGroup(0, true),
+            ];
+            for of in [group, other] {
+                story.push(What::Importance(of, rng.random_range(0..3)));
+            }
+            story.push(What::Oom(0, true));
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            for of in [group, other, rng.random_range(0..16)] {
+                story.push(What::Charge(of, Verb::Plain, Size::Bytes(200)));
+            }
+            story
+        }
         // Two victims in two domains, of which one gives all that it has.
         What::Hook(group, ..) if rng.random_bool(0.3) => {
             let other = rng.random_range(0..16);
@@ -880,6 +1060,13 @@ fn moves_on(rng: &mut Xoshiro256PlusPlus, group: u8, begins: What) -> Vec<What> 
         story.extend((0..4).map(|_| What::Charge(other, Verb::Plain, Size::Bytes(1))));
     }
     story.push(What::Unset(group, Kind::Max));
+    if rng.random() {
+        // It looks where it is, goes, and no time is counted for it any more.
+        story.extend((0..4).map(What::Poll));
+        story.push(What::Time(20));
+        story.extend((0..4).map(What::DropTask));
+        story.push(What::Time(20));
+    }
     story
 }
 
@@ -911,7 +1098,16 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
         story.push(What::Set(0, Kind::High, Size::Above(high)));
     }
     let more = pick(rng, &[100, 1_024, 4_096]);
-    let more = if by_credit { 20_000 } else { more };
+    // A fifth above its high, a charge of a page is delayed for some looks.
+    let is_between = !by_credit && rng.random_bool(0.3);
+    if is_between {
+        story.push(What::Set(group, Kind::High, Size::Bytes(20_000)));
+    }
+    let more = if by_credit || is_between {
+        20_000
+    } else {
+        more
+    };
     story.push(What::Charge(group, Verb::Try, Size::Bytes(more)));
     if by_credit {
         story.push(What::BeginAbove(group, Size::Bytes(900)));
@@ -920,6 +1116,10 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
             // By then it is looked at seldom.
             story.push(What::Time(1_000));
         }
+    } else if is_between {
+        let bytes = pick(rng, &[3_000, 4_096, 5_000]);
+        story.push(What::BeginAbove(group, Size::Bytes(bytes)));
+        story.extend((0..4).map(|_| What::Time(pick(rng, &[5, 10, 20]))));
     } else {
         // What ends one ends the other.
         if rng.random() {
@@ -987,7 +1187,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         32..42 if swarm.tree => match rng.random_range(0..13) {
             0..=3 => create(rng, a),
             12 => What::CreateWithPercent(a, b, rng.random_range(1..=100)),
-            11 => What::CreateWith(a, b, rng.random_range(0..5)),
+            11 => What::CreateWith(a, b, rng.random_range(0..7)),
             4 => What::CloneHandle(a),
             5 | 6 => What::DropHandle(a),
             7 | 8 => What::Offline(a),
@@ -1000,17 +1200,20 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
                 Kind::Max,
                 Kind::MaxNow,
                 Kind::FurtherMax,
+                Kind::TierMax,
                 Kind::Soft,
                 Kind::Low,
                 Kind::Min,
             ];
             let kind = pick(rng, &kinds);
-            match rng.random_range(0..7) {
+            match rng.random_range(0..8) {
+                7 if rng.random() => What::EndVainWaits(a, rng.random()),
+                7 => What::MoveMax(a, size(rng), rng.random()),
                 0 => What::Unset(a, kind),
                 1 => What::Batch(a, pick(rng, &[0, 64, 1_024])),
                 2 => {
-                    let kinds = [Kind::Soft, Kind::Low, Kind::Min, Kind::High];
-                    let most = if swarm.marks { 4 } else { 3 };
+                    let kinds = [Kind::Soft, Kind::Low, Kind::Min, Kind::Max, Kind::High];
+                    let most = if swarm.marks { 5 } else { 4 };
                     What::SetPart(a, pick(rng, &kinds[..most]), rng.random_range(1..=100))
                 }
                 _ => What::Set(a, kind, size(rng)),
@@ -1058,11 +1261,13 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             10 => What::Time(pick(rng, &[1, 20, 20, 1_000])),
             0 | 1 => What::Begin(a, Size::Beyond(pick(rng, &[0, 0, 1, 8])), act(rng, swarm)),
             2 | 3 => What::Begin(a, size(rng), act(rng, swarm)),
+            4 if rng.random() => What::BeginUntil(a, size(rng)),
             4 => What::BeginTimed(a, size(rng)),
             5 | 6 => What::Poll(a),
             _ => What::DropTask(a),
         },
-        82..87 if swarm.caches => match rng.random_range(0..10) {
+        82..87 if swarm.caches => match rng.random_range(0..11) {
+            10 => What::Keep(a, rng.random_range(0..4)),
             0..=2 => What::Cache(a, nature(rng), rng.random_range(0..3)),
             3..=5 => What::Fill(a, size_of_cache(rng)),
             6 => What::Evict(a, pick(rng, &SIZES)),
@@ -1096,7 +1301,14 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             }
             _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
         },
-        93..95 if swarm.kmem => match rng.random_range(0..9) {
+        93..95 if swarm.kmem => match rng.random_range(0..11) {
+            10 => What::KmemPack(a, rng.random_bool(0.3)),
+            9 => What::KmemMigrate(
+                a,
+                rng.random_range(0..5),
+                rng.random_range(0..3),
+                pick(rng, &SIZES),
+            ),
             0..=2 => {
                 // Beyond what was charged, as far as anything may be forced.
                 let spots = if swarm.forced { 6 } else { 5 };
@@ -1124,11 +1336,13 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         97 if swarm.ends && rng.random_bool(0.5) => What::End,
         97 if rng.random_bool(0.4) => What::Scopes(a, rng.random_range(1..12), rng.random()),
         97 if rng.random_bool(0.3) => What::Unowned(a, b, pick(rng, &[1, 300, 20_000])),
+        98 if rng.random_bool(0.2) => What::Incidents(pick(rng, &[0, 1, 3, 8])),
         98 => What::Look,
         99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
         100 if swarm.limits && swarm.tree => What::Share(a, pick(rng, &[0, 1, 3, 100, u32::MAX])),
         101 if swarm.tree => What::Apply(a, rng.random_range(0..12), size(rng), rng.random()),
+        89..91 => What::Checkpoint(a),
         102 if swarm.victims => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
         102 if swarm.vectors => What::Cover(a, rng.random_range(1..24), rng.random()),
         103 if swarm.stats => match rng.random_range(0..4) {
@@ -1136,6 +1350,16 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             2 => What::PeakReset(a),
             _ => What::PeakDrop(a),
         },
+        104 if swarm.listeners => {
+            let event = pick(rng, &[1, 2, 2, 3, 3, 6, 7, 8, 9]);
+            What::Await(a % 4, event)
+        }
+        104 if swarm.marks => What::BelowHigh(a),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..40), rng.random()),
+        105 if rng.random_bool(0.2) => What::Foreign(a),
+        106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
+        106 => What::ScopeOf(a),
+        107 if swarm.forced => What::Gauge(a, size(rng)),
         _ => return None,
     };
     Some(made)
@@ -1156,6 +1380,7 @@ fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
         Nature::Quits,
         Nature::Promises,
         Nature::Forgets,
+        Nature::Keeps,
         Nature::Modest,
         Nature::EstimatesNothing,
         Nature::EstimatesAll,

@@ -80,7 +80,7 @@ fn leave_out(best: &mut Best, until: Instant) {
 /// Makes the setup and the operations that are left plainer: one thread, round figures.
 fn make_plain(best: &mut Best, until: Instant) {
     let plain = Setup::default();
-    let setups: [fn(&mut Setup, &Setup); 10] = [
+    let setups: [fn(&mut Setup, &Setup); 11] = [
         |it, of| it.adaptive = of.adaptive,
         |it, of| it.audit = of.audit,
         |it, of| it.fence = of.fence,
@@ -90,6 +90,7 @@ fn make_plain(best: &mut Best, until: Instant) {
         |it, of| it.nodes = of.nodes,
         |it, of| it.stat_batch = of.stat_batch,
         |it, of| it.delay = of.delay,
+        |it, of| it.stalls = of.stalls,
         |it, of| {
             it.recursive = of.recursive;
             it.incidents = of.incidents;

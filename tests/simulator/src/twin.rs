@@ -14,7 +14,7 @@ use crate::script::Kind;
 pub(crate) const COUNTERS: usize = 2;
 
 /// Limits that may be a part of the nearest max above.
-const PARTS: [Kind; 4] = [Kind::Soft, Kind::High, Kind::Low, Kind::Min];
+const PARTS: [Kind; 5] = [Kind::Soft, Kind::High, Kind::Low, Kind::Min, Kind::Max];
 
 /// What holds bytes, by a number that is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) online: bool,
     pub(crate) max: [u64; COUNTERS],
+    /// Of what lies on the first node.
+    pub(crate) tier_max: u64,
     pub(crate) high: u64,
     pub(crate) soft: u64,
     /// The soft limit is a part of what the parent may hold; 0: it is not.
@@ -48,14 +50,24 @@ pub(crate) struct Group {
     parts: [Option<Percent>; PARTS.len()],
     /// For whose sake others give; `None`: as the group above.
     pub(crate) importance: Option<u8>,
+    /// What has set its limits, by name.
+    pub(crate) setting: Option<&'static str>,
     pub(crate) thresholds: (u8, u8),
     pub(crate) observes: bool,
+    /// For what lacks memory here a group is cancelled, or none is; `None`: as the group above says.
+    pub(crate) chooses: Option<bool>,
     /// It and all below it are spared where groups are cancelled.
     pub(crate) exempt: bool,
     /// It is cancelled with all below it, or not at all.
     pub(crate) together: bool,
+    /// The most that was live at the end of an operation.
+    pub(crate) peak: u64,
     /// Refusals here.
     pub(crate) refused: [u64; COUNTERS],
+    /// Charges that had no time left, refused here.
+    pub(crate) timed_out: u64,
+    /// Hooks that were called.
+    pub(crate) killed: u64,
     /// What was added to the group itself.
     pub(crate) items: [i64; ITEMS],
 }
@@ -66,6 +78,7 @@ impl Group {
             Kind::High => &mut self.high,
             Kind::Low => &mut self.low,
             Kind::Min => &mut self.min,
+            Kind::Max => &mut self.max[0],
             _ => &mut self.soft,
         }
     }
@@ -73,6 +86,19 @@ impl Group {
     /// One of its limits is a part of a max.
     pub(crate) fn has_part(&self) -> bool {
         self.parts.iter().any(Option::is_some)
+    }
+
+    /// That limit is a part of a max.
+    pub(crate) fn is_part(&self, kind: Kind) -> bool {
+        PARTS
+            .into_iter()
+            .zip(self.parts)
+            .any(|(of, part)| of == kind && part.is_some())
+    }
+
+    fn set_part(&mut self, kind: Kind, part: Option<Percent>) {
+        let at = PARTS.iter().position(|&of| of == kind);
+        self.parts[at.expect("a limit that may be a part")] = part;
     }
 }
 
@@ -117,6 +143,7 @@ impl Twin {
             name,
             online: true,
             max: [max, u64::MAX],
+            tier_max: u64::MAX,
             high: u64::MAX,
             soft: u64::MAX,
             share: 0,
@@ -126,11 +153,16 @@ impl Twin {
             min: 0,
             parts: [None; PARTS.len()],
             importance: None,
+            setting: None,
             thresholds: (0, 0),
             observes: false,
+            chooses: None,
             exempt: false,
             together: false,
+            peak: 0,
             refused: [0; COUNTERS],
+            timed_out: 0,
+            killed: 0,
             items: [0; ITEMS],
         });
         self.groups.len() - 1
@@ -246,6 +278,9 @@ impl Twin {
         group.high = bytes(limits.high, u64::MAX);
         group.soft = bytes(soft, u64::MAX);
         group.parts[0] = percent;
+        group.share = limits.share.unwrap_or(0);
+        group.importance = limits.importance;
+        group.setting = limits.setting_name();
         group.low = bytes(limits.low, 0);
         group.min = bytes(limits.min, 0);
         group.thresholds = [limits.elevated, limits.critical]
@@ -349,6 +384,12 @@ impl Twin {
         if counter > 0 {
             return;
         }
+        self.groups[moved].set_part(Kind::Max, None);
+        self.follow(moved);
+    }
+
+    /// What is a part of a max at that level or above it is that part of it as it is now.
+    fn follow(&mut self, moved: usize) {
         for group in self.online_below(moved).collect::<Vec<_>>() {
             let above = self.groups[group].parent;
             let Some(max) = above.and_then(|above| self.max_above(above)) else {
@@ -362,7 +403,7 @@ impl Twin {
         }
     }
 
-    /// One of the limits beside max, from now on; as that part of the nearest max above, or as it is.
+    /// One of the limits, from now on; as that part of the nearest max above, or as it is.
     pub(crate) fn set_limit(
         &mut self,
         group: usize,
@@ -371,17 +412,18 @@ impl Twin {
         part: Option<Percent>,
     ) {
         *self.groups[group].limit_mut(kind) = bytes;
-        let at = PARTS.iter().position(|&of| of == kind);
-        self.groups[group].parts[at.expect("a limit beside max")] = part;
-        if kind == Kind::Soft {
-            self.groups[group].share = 0;
+        self.groups[group].set_part(kind, part);
+        match kind {
+            Kind::Soft => self.groups[group].share = 0,
+            Kind::Max => self.follow(group),
+            _ => {}
         }
     }
 
-    /// `soft`, `high`, `low` and `min` as they were set; a share is what it is now.
+    /// `soft`, `high`, `low`, `min` and `max` as they were set; a share is what it is now.
     pub(crate) fn as_set(&self, group: usize) -> [Limit; PARTS.len()] {
         let of = &self.groups[group];
-        let bytes = [self.soft(group), of.high, of.low, of.min].map(limit);
+        let bytes = [self.soft(group), of.high, of.low, of.min, of.max[0]].map(limit);
         std::array::from_fn(|at| of.parts[at].map_or(bytes[at], Limit::Percent))
     }
 
@@ -391,6 +433,13 @@ impl Twin {
         levels
             .find_map(|level| self.groups[level].importance)
             .unwrap_or(0)
+    }
+
+    /// A group may be cancelled for what lacks memory there.
+    pub(crate) fn chooses(&self, level: usize) -> bool {
+        let mut levels = self.levels(level);
+        let nearest = levels.find_map(|level| self.groups[level].chooses);
+        nearest.unwrap_or(false)
     }
 
     /// It may not be cancelled.

@@ -2,6 +2,7 @@
 //! twin follows.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +18,10 @@ use memcg::{
 
 use super::Life;
 use super::orders::Choice;
+use super::promises::Promises;
 use crate::configuration::OOM_TIME;
-use crate::holds::{Holds, ensure_eq};
-use crate::script::{Act, Nature, Op, Size, Verb, What};
+use crate::holds::{Holds, ensure, ensure_eq};
+use crate::script::{Act, Nature, Op, RECLAIM_TIME, Size, Verb, What};
 use crate::twin::{Held, Key};
 
 const CACHES_MAX: usize = 8;
@@ -29,7 +31,7 @@ const LISTENERS_MAX: usize = 6;
 const BELIEVED: Duration = Duration::from_millis(4);
 
 /// A poisoned lock says that a callback panicked, as some do on purpose.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -41,8 +43,9 @@ enum Entry {
     Charged(Group, Charge),
     /// The waker of a task was called.
     Rang(Key),
-    /// The hook that holds that was called, for memory of that group, at that instant.
-    Cancelled(Key, Group, Instant),
+    /// The hook that holds that was called, of the group of that number and for memory of the other,
+    /// at that instant.
+    Cancelled(Key, usize, Group, Instant),
     /// An order of the run's own was asked for a victim, and has chosen one or none.
     Ordered(Vec<GroupId>, Choice),
     /// Something was wrong with the call.
@@ -206,7 +209,7 @@ impl Wake for Bell {
 /// A cache that may be a reclaimer.
 pub(super) struct Cache {
     pub(super) key: Key,
-    nature: Nature,
+    pub(super) nature: Nature,
     pub(super) group: usize,
     shelf: Mutex<Option<Charge>>,
     shared: Arc<Shared>,
@@ -214,14 +217,15 @@ pub(super) struct Cache {
     gone: AtomicBool,
     /// When it has forgotten what it promised.
     forgot: Mutex<Option<Instant>>,
+    pub(super) promises: Promises,
 }
 
 impl Cache {
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         lock(&self.shelf).as_ref().map_or(0, Charge::bytes)
     }
 
-    fn evict(&self, want: u64) -> u64 {
+    pub(super) fn evict(&self, want: u64) -> u64 {
         let mut shelf = lock(&self.shelf);
         let Some(charge) = shelf.as_mut() else {
             return 0;
@@ -233,7 +237,11 @@ impl Cache {
         freed
     }
 
-    fn fault(&self, what: String) {
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn fault(&self, what: String) {
         self.shared.note(Entry::Fault(what));
     }
 
@@ -379,11 +387,21 @@ impl Reclaim for Asked {
                 drop(context.promise());
                 0
             }
+            Nature::Keeps => {
+                cache.promise(context);
+                0
+            }
             Nature::Promises => {
                 let later = context.promise();
                 later.report(cache.evict(want));
                 0
             }
+        }
+    }
+
+    fn start(&self, _: u64, context: &ReclaimContext<'_>) {
+        if self.0.nature == Nature::Keeps && is_actor() {
+            self.0.promise(context);
         }
     }
 
@@ -419,6 +437,24 @@ pub(super) struct Hook {
 }
 
 impl Life {
+    /// What is live in a group once the twin has followed what caches and hooks have given.
+    pub(super) fn given_below(&self, group: usize, counter: usize) -> u64 {
+        let mut shelves: BTreeMap<Key, u64> = BTreeMap::new();
+        for entry in lock(&self.shared.log).iter() {
+            if let Entry::Shelf(key, bytes) = entry {
+                shelves.insert(*key, *bytes);
+            }
+        }
+        let is_here =
+            |held: &Held| held.counter == counter && self.twin.is_within(held.group, group);
+        let gave = |(key, left): (Key, u64)| {
+            let held = self.twin.held.get(&key).filter(|held| is_here(held));
+            held.map_or(0, |held| held.bytes.saturating_sub(left))
+        };
+        let given: u64 = shelves.into_iter().map(gave).sum();
+        self.twin.live(group, counter).saturating_sub(given)
+    }
+
     pub(super) fn settle_accounts(&mut self) {
         self.settle_accounts_with(|_| {});
     }
@@ -448,13 +484,21 @@ impl Life {
                         self.keep(charge, group, 0, bytes);
                     }
                     Entry::Rang(key) => self.rang(key),
-                    Entry::Cancelled(key, domain, at) => {
+                    Entry::Cancelled(key, group, domain, at) => {
+                        self.twin.groups[group].killed += 1;
                         self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
+                        self.matters_no_more(key);
                         self.cancel_delays(key);
-                        called.push((key, self.number(&domain)));
+                        let domain = self.number(&domain);
+                        assert!(
+                            self.twin.chooses(domain) || !self.shared.is_quiet(),
+                            "a group is cancelled for {}, which is to refuse",
+                            self.twin.path(domain)
+                        );
+                        called.push((key, domain));
                     }
                     Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
                     Entry::Fault(what) => panic!("{what}"),
@@ -494,8 +538,10 @@ impl Life {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
                     let before = self.twin.live(group, 0);
+                    let promised = self.promised();
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
+                    let promised = self.promised() - promised;
                     self.settle_accounts();
                     let fell = before.saturating_sub(self.twin.live(group, 0));
                     assert!(
@@ -506,9 +552,15 @@ impl Life {
                         "{report:?}, live fell by {fell}"
                     );
                     assert!(
+                        report.pending == promised
+                            || !self.shared.is_quiet()
+                            || self.has_promised(),
+                        "{report:?}, and {promised} are promised"
+                    );
+                    assert!(
                         report.requested == bytes
                             && report.soft_visited <= report.visited
-                            && !report.timed_out,
+                            && !(report.timed_out && self.had_time()),
                         "{report:?} of {bytes}"
                     );
                     // What one claims that boasts is believed, as far as it may have gone to a stock.
@@ -521,6 +573,7 @@ impl Life {
                     }
                 }
             }
+            What::Keep(number, how) => self.keep_promise(op, number, how),
             What::ShareReclaim(..) => self.share_reclaim(op),
             What::Listen(group, event, act) => self.listen(op, group, event, act),
             What::Unlisten(number) => {
@@ -545,7 +598,7 @@ impl Life {
         }
     }
 
-    fn pick_cache(&self, number: u8) -> Option<Arc<Cache>> {
+    pub(super) fn pick_cache(&self, number: u8) -> Option<Arc<Cache>> {
         let most = self.caches.len();
         (most > 0).then(|| Arc::clone(&self.caches[usize::from(number) % most]))
     }
@@ -570,6 +623,7 @@ impl Life {
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
             forgot: Mutex::new(None),
+            promises: Promises::default(),
         });
         if nature == Nature::Busy {
             self.shared.busy.store(true, Ordering::SeqCst);
@@ -620,6 +674,9 @@ impl Life {
 
     pub(super) fn end_cache(&mut self, op: &Op, cache: &Arc<Cache>) {
         self.unregister(op, cache);
+        // What it has promised it forgets.
+        let open = cache.promises.take();
+        self.actor(op).run(move || drop(open));
         self.settle_accounts();
         self.twin.release(cache.key);
         let shelf = lock(&cache.shelf).take();
@@ -681,6 +738,7 @@ impl Life {
             },
         );
         let bag = Arc::new(Mutex::new(Some(charge)));
+        let of = group;
         let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&bag));
         if act != Act::Nothing {
             self.shared.busy.store(true, Ordering::SeqCst);
@@ -690,7 +748,7 @@ impl Life {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                 }
-                shared.note(Entry::Cancelled(key, why.domain(), clock::now()));
+                shared.note(Entry::Cancelled(key, of, why.domain(), clock::now()));
                 if !is_actor() {
                     return;
                 }
@@ -720,6 +778,23 @@ impl Life {
             "{} is cancelled, and exempt",
             self.twin.path(hook.group)
         );
+    }
+
+    /// A group is cancelled for a charge that matters as much at least.
+    fn matters_no_more(&self, key: Key) {
+        // One that waits on a thread of its own may be what it is cancelled for.
+        if !self.shared.is_quiet() || !self.tasks.is_empty() || self.adapters_wait() {
+            return;
+        }
+        let hook = self.hooks.iter().find(|hook| hook.key == key);
+        if let (Some(hook), Some(asker)) = (hook, *lock(&self.shared.asker)) {
+            let importance = self.twin.importance(hook.group);
+            assert!(
+                importance <= asker,
+                "{} is cancelled, which matters {importance}, for a charge that matters {asker}",
+                self.twin.path(hook.group)
+            );
+        }
     }
 
     /// A group was cancelled. It is waited for until it holds nothing, or its time is over.
@@ -833,8 +908,27 @@ impl Life {
 
     /// So much is missing at a level: no cache below has it that is honest and not protected.
     pub(super) fn nothing_left_below(&self, target: usize, missing: u64) {
+        if let Err(fault) = self.left_below(target, missing)
+            && self.had_time()
+        {
+            panic!("{fault}");
+        }
+    }
+
+    /// Reclaim has had all the time that it may take. Where that is short, a call that has waited for
+    /// another round may have had none left.
+    pub(super) fn had_time(&self) -> bool {
+        self.setup.reclaim_time == RECLAIM_TIME || clock::now() == self.began
+    }
+
+    /// The same; where a thread of the runtime asks caches in the same moment, each asks some.
+    pub(super) fn left_below(&self, target: usize, missing: u64) -> Holds {
         if !self.shared.is_quiet() || missing == 0 || self.handles[target].is_empty() {
-            return;
+            return Ok(());
+        }
+        // What is promised is asked of nobody else.
+        if self.is_owed() {
+            return Ok(());
         }
         let top = self.handle(target);
         for cache in &self.caches {
@@ -848,6 +942,8 @@ impl Life {
                     let is_believed = |at: Instant| clock::now() < at + BELIEVED;
                     lock(&cache.forgot).is_some_and(|at| !is_believed(at))
                 }
+                // Else it was asked, and has promised.
+                Nature::Keeps => cache.promises.are_kept(),
                 _ => false,
             };
             let is_asked = gives
@@ -862,13 +958,14 @@ impl Life {
                 .effective_min(&top.memory())
                 .max(group.memory().effective_low(&top.memory()));
             let left = cache.bytes();
-            assert!(
+            ensure!(
                 protected > 0 || left < missing,
                 "{missing} are missing at {}, and {} has {left} to give",
                 top.path(),
                 group.path()
             );
         }
+        Ok(())
     }
 
     /// After a refusal.

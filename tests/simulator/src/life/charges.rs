@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use memcg::simulated_time as clock;
 
 use memcg::errors::MergeError;
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Event, Group, OnFull};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime};
 
 use super::tasks::Passed;
 use super::{CHARGES_MAX, Life};
@@ -36,6 +36,13 @@ pub(super) struct Ask {
 fn charge(group: &Group, verb: Verb, bytes: u64) -> Result<Charge, ChargeError> {
     let bytes = Bytes(bytes);
     match verb {
+        // With a value, which goes again.
+        Verb::Plain if bytes.as_u64() % 8 == 7 => {
+            Charged::make(group, bytes, || ()).map(|value| Charged::into_parts(value).1)
+        }
+        Verb::Try if bytes.as_u64() % 8 == 7 => {
+            Charged::try_make(group, bytes, || ()).map(|value| Charged::into_parts(value).1)
+        }
         Verb::Plain => group.charge(bytes),
         Verb::Try => group.try_charge(bytes),
         Verb::Force => Ok(group.force_charge(bytes)),
@@ -79,8 +86,9 @@ impl Life {
     /// What a call will ask for, judged before it is made.
     pub(super) fn ask(&mut self, group: usize, counter: usize, verb: Verb, bytes: u64) -> Ask {
         // A thread of the runtime goes on with it.
-        self.keeps |= verb == Verb::Start;
-        if counter == 0 {
+        self.may_drain(verb == Verb::Start);
+        // What an adapter waits for may be asked for in the same moment.
+        if counter == 0 && !self.adapters_wait() {
             self.shared.asks_for(self.twin.importance(group));
         }
         let key = self.counter(counter);
@@ -195,6 +203,7 @@ impl Life {
         if verb != Verb::IfRoom {
             self.twin.groups[level].refused[counter] += 1;
         }
+        self.twin.groups[level].timed_out += u64::from(error.is_timeout());
         assert_eq!(
             (
                 refusal.requested(),
@@ -254,12 +263,13 @@ impl Life {
         let asks = ask.asks && matches!(verb, Verb::Plain | Verb::WaitNot | Verb::Reclaims);
         if asks && counter == 0 {
             self.nothing_left_for(level, ask);
+            self.waits_for_promises(level, ask, took);
         }
         None
     }
 
     /// A call that blocks waits no longer: for its delay, for victims, and for promises.
-    fn longest(&self) -> Duration {
+    pub(super) fn longest(&self) -> Duration {
         Duration::from_millis(self.setup.delay) + Duration::from_millis(500)
     }
 
@@ -304,12 +314,47 @@ impl Life {
         self.charges.push((key, charge));
     }
 
+    /// A call takes credit back, and says how much: so much less is used of memory afterwards. What
+    /// it frees may serve a charge in line.
+    pub(super) fn give_back(
+        &mut self,
+        op: &Op,
+        call: impl FnOnce(&Group) -> u64 + Send + 'static,
+        group: usize,
+    ) -> u64 {
+        let live = self.twin.live(0, 0);
+        let root = self.handles[0].first().cloned();
+        let (given, fell) = self.on(op, group, move |group| {
+            let used = || root.as_ref().map_or(0, Group::usage);
+            let before = used();
+            let given = call(group);
+            (given, before.saturating_sub(used()))
+        });
+        self.settle_accounts();
+        let others = self.twin.live(0, 0) != live || !self.tasks.is_empty() || self.adapters_wait();
+        let is_known = self.shared.is_quiet() && !others && !self.handles[0].is_empty();
+        // A thread of the runtime may do the same meanwhile.
+        assert!(
+            !is_known || given == fell || self.drains && given < fell,
+            "{given} bytes of credit were taken back, and usage fell by {fell}"
+        );
+        given
+    }
+
+    /// The same of a call on the runtime; 0 once that has gone.
+    pub(super) fn give_credit_back(&mut self, op: &Op, call: fn(&Runtime) -> Bytes) -> u64 {
+        let Some(runtime) = self.runtime.clone() else {
+            return 0;
+        };
+        self.give_back(op, move |_| call(&runtime).as_u64(), 0)
+    }
+
     fn is_full(&self) -> bool {
         self.charges.len() >= CHARGES_MAX
     }
 
     /// One of the charges.
-    fn pick(&self, number: u8) -> Option<usize> {
+    pub(super) fn pick(&self, number: u8) -> Option<usize> {
         let most = self.charges.len();
         (most > 0).then(|| usize::from(number) % most)
     }
@@ -328,7 +373,7 @@ impl Life {
             What::CentralRelease(group) => {
                 if let Some(group) = self.group(group) {
                     self.keeps = true;
-                    self.on(op, group, |group| CentralStock::of(group).release_credit());
+                    self.give_back(op, |group| CentralStock::of(group).release_credit(), group);
                 }
             }
             What::Merge(into, from) => self.merge(op, into, from),
@@ -401,7 +446,7 @@ impl Life {
     }
 
     /// Takes a charge to the thread and back.
-    fn with<R: Send + 'static>(
+    pub(super) fn with<R: Send + 'static>(
         &mut self,
         op: &Op,
         at: usize,

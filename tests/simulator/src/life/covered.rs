@@ -34,7 +34,8 @@ impl Life {
             return;
         }
         self.keeps = true;
-        let lived = self.on(op, group, move |group| live(group, steps, seed));
+        let acts = !self.twin.is_observed(group);
+        let lived = self.on(op, group, move |group| live(group, acts, steps, seed));
         self.settle_accounts();
         if let Err(fault) = lived {
             panic!("{fault}");
@@ -56,34 +57,40 @@ impl Object {
     }
 }
 
-/// What two levels have: bytes that are reserved, and bytes that are allocated.
-#[derive(Default)]
+/// What two levels have: bytes that are reserved, and bytes that are allocated. The third lies beside
+/// them, and covers nothing.
+#[derive(Clone, Copy, Default)]
 struct Sums {
-    reserved: [u64; 2],
+    reserved: [u64; 3],
     allocated: [u64; 2],
 }
 
 impl Sums {
     /// Of the lower level alone, and of both.
     fn live(&self) -> [u64; 2] {
-        let all = |sums: [u64; 2]| sums[0] + sums[1];
         [
             self.reserved[0].max(self.allocated[0]),
-            all(self.reserved).max(all(self.allocated)),
+            self.all_reserved().max(self.allocated.iter().sum()),
         ]
     }
 
+    fn all_reserved(&self) -> u64 {
+        self.reserved[0] + self.reserved[1]
+    }
+
     fn unpaid(&self) -> u64 {
-        let all = |sums: [u64; 2]| sums[0] + sums[1];
-        all(self.allocated).saturating_sub(all(self.reserved))
+        let allocated: u64 = self.allocated.iter().sum();
+        allocated.saturating_sub(self.all_reserved())
     }
 }
 
-fn live(group: &Group, steps: u8, seed: u64) -> Holds {
+fn live(group: &Group, acts: bool, steps: u8, seed: u64) -> Holds {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let before = group.live();
     let max = if rng.random() { u64::MAX } else { 1_000 };
     let limits = Limits::new().max(Bytes(max)).cover_allocations();
+    // Where limits only count, nothing is refused.
+    let max = if acts { max } else { u64::MAX };
     // The group is offline, or there are as many as may be.
     let Ok(top) = group.create("covers", limits) else {
         return Ok(());
@@ -92,17 +99,42 @@ fn live(group: &Group, steps: u8, seed: u64) -> Holds {
         top.offline_tree();
         return Ok(());
     };
-    let levels = [below, top];
+    let Ok(beside) = group.create("beside", Limits::new()) else {
+        top.offline_tree();
+        return Ok(());
+    };
+    let levels = [below, top, beside];
     let mut charges: Vec<(usize, Charge)> = Vec::new();
     let mut objects: Vec<Object> = Vec::new();
     let mut sums = Sums::default();
     let mut holds = Ok(());
     for _ in 0..steps {
         let (level, bytes) = (rng.random_range(0..2), rng.random_range(1..=MOST));
-        match rng.random_range(0..4) {
+        match rng.random_range(0..5) {
+            4 if !charges.is_empty() => {
+                let at = rng.random_range(0..charges.len());
+                let to = rng.random_range(0..levels.len());
+                let (from, charge) = &mut charges[at];
+                let bytes = charge.bytes();
+                let mut then = sums;
+                then.reserved[*from] -= bytes;
+                then.reserved[to] += bytes;
+                let fits = to == *from || then.live()[1] <= max.max(sums.live()[1]);
+                let moved = charge.transfer(&levels[to]);
+                holds = holds.and_then(|()| {
+                    ensure!(
+                        moved.is_ok() == fits,
+                        "{bytes} from {from} to {to}: {moved:?}"
+                    );
+                    Ok(())
+                });
+                if moved.is_ok() {
+                    (*from, sums) = (to, then);
+                }
+            }
             0 => {
                 let then = |sums: &mut Sums| sums.reserved[level] += bytes;
-                let mut larger = Sums { ..sums };
+                let mut larger = sums;
                 then(&mut larger);
                 let fits = larger.live()[1] <= max.max(sums.live()[1]);
                 match levels[level].try_charge(Bytes(bytes)) {
@@ -152,17 +184,24 @@ fn live(group: &Group, steps: u8, seed: u64) -> Holds {
     let none = Sums::default();
     holds = holds.and_then(|()| agree(group, &levels, &none, before));
     levels[1].offline_tree();
+    levels[2].offline_tree();
     holds
 }
 
-fn agree(group: &Group, levels: &[Group; 2], sums: &Sums, before: u64) -> Holds {
-    let live = [levels[0].live(), levels[1].live(), group.live() - before];
+fn agree(group: &Group, levels: &[Group; 3], sums: &Sums, before: u64) -> Holds {
+    let live = levels.each_ref().map(Group::live);
     let [below, all] = sums.live();
-    ensure_eq!(live, [below, all, all], "live of groups that cover");
+    let beside = sums.reserved[2];
+    ensure_eq!(live, [below, all, beside], "live of groups that cover");
+    ensure_eq!(
+        group.live() - before,
+        all + beside,
+        "live above groups that cover"
+    );
     let ledger = levels[1].ledger();
     let found = (ledger.reserved(), ledger.allocated(), ledger.unpaid());
     let known = (
-        sums.reserved.iter().sum(),
+        sums.all_reserved(),
         sums.allocated.iter().sum(),
         sums.unpaid(),
     );

@@ -14,6 +14,7 @@ use memcg::{
 
 use super::Life;
 use crate::denied;
+use crate::threads::of_the_crate;
 
 /// Of a kind, in a cycle: so many entries are more than a node of any table has room for.
 const MANY: u64 = 48;
@@ -110,11 +111,11 @@ impl Life {
     }
 }
 
-/// Bytes of the heap, once they are no more than `before`, or after a while: a thread of the crate
-/// may have to do with what has gone.
+/// Bytes of the heap, once they are no more than `before`, or after a while if there is a thread of
+/// the crate: it may have to do with what has gone.
 fn in_use_at_rest(before: Option<usize>) -> usize {
     for _ in 0..LOOKS_AT_REST {
-        if before.is_none_or(|before| denied::in_use() <= before) {
+        if before.is_none_or(|before| denied::in_use() <= before) || of_the_crate().is_empty() {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));

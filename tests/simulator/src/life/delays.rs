@@ -57,13 +57,13 @@ impl Life {
     }
 
     /// Live bytes are above a high.
-    fn is_above_high(&self, group: usize) -> bool {
+    pub(super) fn is_above_high(&self, group: usize) -> bool {
         let mut levels = self.acting(group);
         levels.any(|level| self.twin.live(level, 0) > self.twin.groups[level].high)
     }
 
     /// The longest delay of a charge that walked with so many bytes.
-    fn delay_by(&self, group: usize, bytes: u64) -> Duration {
+    pub(super) fn delay_by(&self, group: usize, bytes: u64) -> Duration {
         let most = Duration::from_millis(self.setup.delay);
         let delays = self.acting(group).map(|level| {
             let high = self.twin.groups[level].high;

@@ -20,10 +20,13 @@ impl Life {
     pub(super) fn hold(&mut self, holds: impl Fn(&Life) -> Holds) {
         let patience = Duration::from_millis(PATIENCE.load(Ordering::Relaxed));
         let until = Instant::now() + patience;
+        // Mostly it takes no longer than another thread's turn.
+        let mut pause = Duration::from_micros(50);
         loop {
             let Err(fault) = holds(self) else { return };
             assert!(self.keeps && Instant::now() < until, "{fault}");
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
             clock::advance(Duration::from_millis(20));
             self.settle_accounts();
         }
@@ -44,8 +47,12 @@ impl Life {
     /// All that can be seen without settling anything.
     pub(super) fn glance(&mut self) {
         self.hold(Life::line_holds);
+        self.hold(Life::waits_are_not_vain);
         self.hold(Life::glance_holds);
         self.follow_peaks();
+        self.hold(Life::incidents_hold);
+        self.hold(Life::awaited_hold);
+        self.poll_awaited();
         self.hold(Life::peaks_hold);
         #[cfg(feature = "adapters")]
         self.hold(Life::adapters_glance);
@@ -66,6 +73,33 @@ impl Life {
             let bound = runtime.root().memory().stocked_bound();
             ensure!(bound <= budget, "bound {bound}, budget {budget}");
         }
+        Ok(())
+    }
+
+    pub(super) fn keep_incidents(&mut self, most: usize) {
+        if let Some(runtime) = &self.runtime {
+            runtime.keep_incidents(most);
+            self.incidents = most;
+        }
+    }
+
+    /// The last incidents are kept: as many as are wanted, in their order.
+    fn incidents_hold(&self) -> Holds {
+        let Some(root) = self.handles[0].first() else {
+            return Ok(());
+        };
+        let numbers: Vec<u64> = root
+            .inspect()
+            .incidents()
+            .iter()
+            .map(|it| it.number)
+            .collect();
+        let many = numbers.len();
+        ensure!(
+            many <= self.incidents && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+            "incidents {numbers:?}, and {} are kept",
+            self.incidents
+        );
         Ok(())
     }
 
@@ -194,13 +228,27 @@ impl Life {
         let soft = self.twin.soft(group);
         let known = (twin.min, twin.low, twin.high, soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
+        self.protection_holds(handle, group)?;
+        self.delay_holds(handle, group)?;
+        let maxes = self
+            .twin
+            .levels(group)
+            .filter(|&it| !self.twin.is_observed(it));
+        let least = maxes.map(|level| self.twin.groups[level].max[0]).min();
+        let known = least.unwrap_or(u64::MAX);
+        ensure_eq!(handle.effective_max(), known, "the least max of {handle:?}");
         let limits = handle.limits();
-        let as_set = [limits.soft, limits.high, limits.low, limits.min];
+        let of = (limits.setting_name(), limits.importance);
+        let known = (twin.setting, twin.importance);
+        // A max that follows the host's is named by the host.
+        let of = if self.setup.adapters { known } else { of };
+        ensure_eq!(of, known, "(setting, importance) of {handle:?}");
+        let as_set = [limits.soft, limits.high, limits.low, limits.min, limits.max];
         let known = self.twin.as_set(group).map(Some);
         ensure_eq!(
             as_set,
             known,
-            "[soft, high, low, min] as set, of {handle:?}"
+            "[soft, high, low, min, max] as set, of {handle:?}"
         );
         let gone = self.twin.children(group).filter(|child| !online(child));
         let left: u64 = gone.map(|child| self.twin.live(child, 0)).sum();
@@ -264,7 +312,8 @@ impl Life {
             } else {
                 PressureLevel::Normal
             },
-            if may_be_up(critical) {
+            // Charges that stand still raise it, too.
+            if may_be_up(critical) || self.setup.stalls {
                 PressureLevel::Critical
             } else if may_be_up(elevated) {
                 PressureLevel::Elevated
@@ -290,6 +339,17 @@ impl Life {
                 let below: u64 = children.iter().map(|it| it.events().get(event)).sum();
                 let all = handle.events();
                 let (all, local) = (all.get(event), all.local().get(event));
+                let known = match event {
+                    Event::OomKill => Some(self.twin.groups[group].killed),
+                    // Requests and senders of adapters have times of their own.
+                    Event::TimedOut if self.shared.is_quiet() && !self.setup.adapters => {
+                        Some(self.twin.groups[group].timed_out)
+                    }
+                    _ => None,
+                };
+                if let Some(known) = known {
+                    ensure_eq!(local, known, "{event:?} of {handle:?} itself");
+                }
                 ensure!(
                     all >= local + below,
                     "{event:?} of {handle:?}: {all}, {local} itself, and {below} below"

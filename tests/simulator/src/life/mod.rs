@@ -4,17 +4,22 @@
 //! The threads are real, so each has its own stock, but they take turns: what must come out of
 //! each operation is known.
 //!
-//! * here: the state, the operations on the tree and its limits, and the end;
+//! * here: the state, the operations on the tree, and the end; `limits`: limits, and who may be
+//!   cancelled;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `delays`: tasks that have their bytes, and are delayed above a high;
+//! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
+//!   groups; `others`: another runtime, groups that are found or made, or end with a value;
+//! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
+//!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
 //! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
-//! * `callbacks`: caches, listeners, hooks and wakers; `figures`: what must hold after each step;
-//!   `pools`: the objects; `cycles`: what comes and goes leaves no byte in the heap.
+//! * `callbacks`: caches, listeners, hooks and wakers; `promises`: what a cache gives later;
+//! * `figures`: what must hold after each step; `protection`: what is kept from reclaim; `pools`: the
+//!   objects; `cycles`: what comes and goes leaves no byte in the heap.
 //! * `adapters`: allocators, channels, requests, containers, the host's files, the page of metrics.
 
 #[cfg(feature = "adapters")]
@@ -22,17 +27,25 @@ mod adapters;
 mod background;
 mod callbacks;
 mod charges;
+mod checkpoints;
+mod counters;
 mod covered;
 mod cycles;
 mod delays;
 mod fairness;
 pub(crate) mod figures;
+mod limits;
 mod orders;
+mod others;
 mod peaks;
 mod placements;
 mod pools;
+mod promises;
+mod protection;
 mod scopes;
+mod standing;
 mod tasks;
+mod told;
 mod trees;
 mod values;
 mod words;
@@ -45,14 +58,14 @@ use memcg::simulated_time as clock;
 
 use memcg::errors::CreateError;
 use memcg::{
-    Bytes, Charge, ChargedVec, CounterKey, Group, GroupId, Limit, Limits, OomPolicy, Percent,
-    Runtime, StatKey, Unit,
+    Bytes, Charge, ChargedVec, CheckpointFuture, CounterKey, Freshness, Gauge, Group, GroupId,
+    Limit, Limits, Runtime, StatKey, Unit,
 };
 
-use crate::configuration::{ITEMS, configure, form_of_limits, limit, pools_of};
+use crate::configuration::{ITEMS, configure, form_of_limits, pools_of};
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Kind, Op, Setup, Size, What};
+use crate::script::{Op, Setup, Size, What};
 use crate::threads::Actor;
 use crate::twin::{COUNTERS, Key, NotMade, Twin};
 
@@ -63,6 +76,9 @@ use values::NodeMemory;
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 32;
 const CHARGES_MAX: usize = 32;
+
+/// So many reads find that nobody writes statistics any more.
+const READS_MAX: u32 = 200;
 
 /// Operations between two looks at everything.
 const LOOK_EVERY: usize = 16;
@@ -93,6 +109,8 @@ pub(crate) struct Life {
     pools: Vec<u64>,
     /// Something was used that keeps groups in a way that the twin does not know.
     keeps: bool,
+    /// A thread of the runtime may take credit home at any time.
+    drains: bool,
     /// A group was cancelled: it may be refused for a while.
     cancelled: bool,
     /// A central stock has credit, or had.
@@ -108,6 +126,18 @@ pub(crate) struct Life {
     /// What an order of the run's own has chosen last, once it was asked: a group, or none.
     chosen: Option<Option<usize>>,
     peaks: Vec<peaks::Peak>,
+    /// Groups whose max has moved by itself since the program set it, and when it did.
+    moved: BTreeMap<usize, Instant>,
+    /// Checkpoints that have ended, and are kept.
+    checkpoints: Vec<CheckpointFuture>,
+    awaited: Vec<told::Awaited>,
+    gauges: Vec<(Key, Gauge)>,
+    /// Incidents that are kept at most.
+    incidents: usize,
+    /// Threads that there have been.
+    threads: u64,
+    /// When the present operation has begun.
+    began: Instant,
     #[cfg(feature = "adapters")]
     adapters: adapters::Adapters,
     /// The present step, for the message of a failure.
@@ -132,6 +162,7 @@ impl Life {
         let builder = adapters.configure(setup, builder);
         let runtime = builder.build().expect("as before");
         let root = runtime.root();
+        runtime.keep_incidents(setup.incidents);
         Life {
             setup: setup.clone(),
             twin: Twin::new(setup.max),
@@ -153,6 +184,7 @@ impl Life {
             actors: (0..setup.threads.max(1)).map(|_| Actor::spawn()).collect(),
             pools,
             keeps: false,
+            drains: false,
             cancelled: false,
             central: false,
             had_caches: false,
@@ -161,6 +193,13 @@ impl Life {
             together: false,
             chosen: None,
             peaks: Vec::new(),
+            moved: BTreeMap::new(),
+            checkpoints: Vec::new(),
+            awaited: Vec::new(),
+            gauges: Vec::new(),
+            incidents: setup.incidents,
+            threads: setup.threads.max(1).into(),
+            began: clock::now(),
             #[cfg(feature = "adapters")]
             adapters,
             at: String::from("start"),
@@ -258,6 +297,7 @@ impl Life {
 
     fn step(&mut self, op: &Op) {
         self.shared.begin();
+        self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {
                 let limits = max.map_or(Limits::new(), |max| Limits::new().max(Limit::Bytes(max)));
@@ -271,7 +311,8 @@ impl Life {
                 self.create(op, parent, name, limits, None);
             }
             What::CreateDenied(parent, name, given) => {
-                self.create(op, parent, name, form_of_limits(given), Some(given));
+                // Not with a share, whose table takes its memory in any case.
+                self.create(op, parent, name, form_of_limits(given % 5), Some(given));
             }
             What::CloneHandle(group) => {
                 if let Some(group) = self.group(group) {
@@ -300,6 +341,17 @@ impl Life {
             What::Set(group, kind, size) => self.set(op, group, kind, Some(size)),
             What::Unset(group, kind) => self.set(op, group, kind, None),
             What::SetPart(group, kind, percent) => self.set_part(op, group, kind, percent),
+            What::MoveMax(group, size, shrinks) => self.move_max(op, group, size, shrinks),
+            What::EndVainWaits(group, keeps) => self.end_vain_waits(op, group, keeps),
+            What::Await(group, event) => self.await_event(op, group, event),
+            What::BelowHigh(group) => self.below_high(op, group),
+            What::Counters(..) => self.count_without_groups(op),
+            What::Foreign(number) => self.meet_another_runtime(op, number),
+            What::GetOrCreate(parent, name) => self.get_or_create(op, parent, name),
+            What::ScopeOf(group) => self.end_with_scope(op, group),
+            What::Gauge(group, size) => self.report(op, group, size),
+            What::Checkpoint(group) => self.checkpoint(op, group),
+            What::Incidents(most) => self.keep_incidents(most.into()),
             What::Unowned(one, other, bytes) => self.pay_for_unowned(op, one, other, bytes),
             What::Scopes(first, many, order) => self.scopes(op, first, many, order),
             What::Background(percent, moves) => self.background(op, percent, moves),
@@ -330,7 +382,14 @@ impl Life {
             }
             What::Batch(group, batch) => {
                 if let Some(group) = self.group(group) {
-                    self.on(op, group, move |group| group.memory().set_batch(batch));
+                    let bound = self.on(op, group, move |group| {
+                        group.memory().set_batch(batch);
+                        group.memory().stocked_bound()
+                    });
+                    assert!(
+                        batch > 0 || bound == 0,
+                        "{bound} may be credit without a batch"
+                    );
                 }
             }
             What::Share(group, share) => {
@@ -352,7 +411,7 @@ impl Life {
             What::Oom(..) | What::OomGroup(..) | What::OomExempt(..) => self.set_oom(op),
             What::Drain(group) => {
                 if let Some(group) = self.group(group) {
-                    self.on(op, group, |group| group.memory().drain());
+                    self.give_back(op, |group| group.memory().drain(), group);
                     self.settle_accounts();
                     let usage = self.handle(group).usage();
                     let live = self.twin.live(group, 0);
@@ -365,27 +424,21 @@ impl Life {
                 }
             }
             What::Idle(visits) => {
-                if let Some(runtime) = self.runtime.clone() {
-                    self.actor(op).run(move || {
-                        (0..visits).for_each(|_| _ = runtime.release_idle_credit());
-                        drop(runtime);
-                    });
+                for _ in 0..visits {
+                    self.give_credit_back(op, Runtime::release_idle_credit);
                 }
             }
             What::OwnCredit => {
-                if let Some(runtime) = self.runtime.clone() {
-                    let left = self.actor(op).run(move || {
-                        runtime.release_thread_credit();
-                        runtime.release_thread_credit()
-                    });
-                    assert_eq!(left, Bytes(0), "credit is left behind");
-                }
+                self.give_credit_back(op, Runtime::release_thread_credit);
+                let left = self.give_credit_back(op, Runtime::release_thread_credit);
+                assert_eq!(left, 0, "credit is left behind");
             }
             What::Look => self.look(),
             What::End => {
                 let at = usize::from(op.0) % self.actors.len();
                 if !self.actors[at].is_busy() {
                     self.actors[at] = Actor::spawn();
+                    self.threads += 1;
                 }
             }
             What::DropRuntime => self.drop_runtime(),
@@ -416,6 +469,8 @@ impl Life {
             | What::StatRead(..)
             | What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMigrate(..)
+            | What::KmemPack(..)
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
             | What::KmemShrink(..)
@@ -424,13 +479,14 @@ impl Life {
             | What::KmemDrop(..) => self.step_value(op),
             What::Time(milliseconds) => {
                 let time = Duration::from_millis(milliseconds.into());
-                clock::advance(time);
+                self.time_goes_by(time);
                 #[cfg(feature = "adapters")]
                 self.adapters.advance(time);
                 self.settle_accounts();
             }
             What::Begin(..)
             | What::BeginTimed(..)
+            | What::BeginUntil(..)
             | What::BeginAbove(..)
             | What::Wait(..)
             | What::Poll(..)
@@ -440,6 +496,7 @@ impl Life {
             | What::Evict(..)
             | What::Unregister(..)
             | What::CacheDrop(..)
+            | What::Keep(..)
             | What::Reclaim(..)
             | What::ShareReclaim(..)
             | What::Listen(..)
@@ -477,12 +534,19 @@ impl Life {
             runtime.settle();
         }
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
-        self.keeps |= limits.high.is_some();
-        let name = format!("g{name}");
+        self.may_drain(limits.high.is_some());
+        self.ranked |= limits.importance.is_some();
+        // A number is one as a text, too.
+        let number = Some(u64::from(name)).filter(|name| name % 12 >= 10);
+        let name = number.map_or_else(|| format!("g{name}"), |number| number.to_string());
+        let number = number.filter(|_| op.0.is_multiple_of(2));
         let expected = self.twin.create(parent, &name, limits);
         let made = self.on(op, parent, move |parent| match given {
             Some(given) => denied::after(given.into(), || parent.create(&name, limits)),
-            None => (parent.create(&name, limits), 0),
+            None => match number {
+                Some(number) => (parent.create(number, limits), 0),
+                None => (parent.create(&name, limits), 0),
+            },
         });
         match (made, expected) {
             ((Ok(group), _), Ok(number)) => {
@@ -593,115 +657,6 @@ impl Life {
         }
     }
 
-    // === Limits ===
-
-    fn set(&mut self, op: &Op, group: u8, kind: Kind, size: Option<Size>) {
-        let Some(group) = self.group(group) else {
-            return;
-        };
-        let counter = usize::from(kind == Kind::FurtherMax);
-        let bytes = match (size, kind) {
-            (Some(size), _) => self.bytes(group, counter, size),
-            (None, Kind::Low | Kind::Min) => 0,
-            (None, _) => u64::MAX,
-        };
-        let to = limit(bytes);
-        let of = self.counter(counter);
-        let above = self.on(op, group, move |group| match kind {
-            Kind::Max => group.set_max(to),
-            Kind::MaxNow => group.memory().set_max_now(to),
-            Kind::FurtherMax => group.counter(of).expect("declared").set_max(to),
-            Kind::High => group.set_limits(Limits::new().high(to)),
-            Kind::Soft => group.set_limits(Limits::new().soft(to)),
-            Kind::Low => group.set_limits(Limits::new().low(to)),
-            Kind::Min => group.set_limits(Limits::new().min(to)),
-            Kind::Mark => group.set_limits(Limits::new().reclaim_above(to)),
-        });
-        let above = above.expect("no percentage");
-        let is_online = self.twin.groups[group].online;
-        match kind {
-            Kind::Max | Kind::MaxNow | Kind::FurtherMax => self.twin.set_max(group, counter, bytes),
-            Kind::High => {
-                self.twin.set_limit(group, kind, bytes, None);
-                // A thread of the runtime reclaims for charges that do not block.
-                self.keeps = true;
-            }
-            Kind::Soft | Kind::Low | Kind::Min if is_online => {
-                self.twin.set_limit(group, kind, bytes, None);
-            }
-            Kind::Soft | Kind::Low | Kind::Min => {}
-            Kind::Mark => self.keeps = true,
-        }
-        if matches!(kind, Kind::Max | Kind::MaxNow | Kind::FurtherMax) {
-            // Before what is given back for it, after it, or in between.
-            let before = self.twin.live(group, counter).saturating_sub(bytes);
-            let mut found = vec![before];
-            self.settle_accounts_with(|life| {
-                found.push(life.twin.live(group, counter).saturating_sub(bytes));
-            });
-            // A max that only counts drains no credit, which is above it, too. And what callbacks do of themselves, or an adapter that is woken, may come after the call has looked.
-            let others_act = !self.shared.is_quiet() || self.setup.adapters;
-            let is_right = found.last() == Some(&above) || others_act && found.contains(&above);
-            assert!(is_right, "{above} above {bytes}, the twin says {found:?}");
-            if kind == Kind::Max && above > 0 && !self.twin.is_observed(group) {
-                self.nothing_left_below(group, above);
-            }
-        }
-    }
-
-    /// A limit that is a part of a max is set where a level above has one, and else nothing is.
-    fn set_part(&mut self, op: &Op, group: u8, kind: Kind, percent: u8) {
-        let Some(group) = self.group(group) else {
-            return;
-        };
-        if !self.twin.groups[group].online {
-            return;
-        }
-        let part = Percent::new(percent).expect("a percentage");
-        let set = self.on(op, group, move |group| {
-            let (limits, to) = (Limits::new(), Limit::Percent(part));
-            group.set_limits(match kind {
-                Kind::High => limits.high(to),
-                Kind::Low => limits.low(to),
-                Kind::Min => limits.min(to),
-                _ => limits.soft(to),
-            })
-        });
-        // A thread of the runtime reclaims for charges that do not block.
-        self.keeps |= kind == Kind::High;
-        let above = self.twin.groups[group].parent;
-        let max = above.and_then(|above| self.twin.max_above(above));
-        assert_eq!(set.is_ok(), max.is_some(), "{set:?}, the twin has {max:?}");
-        if let Some(max) = max {
-            self.twin.set_limit(group, kind, part.of(max), Some(part));
-        }
-    }
-
-    fn set_oom(&mut self, op: &Op) {
-        let (What::Oom(group, whether)
-        | What::OomGroup(group, whether)
-        | What::OomExempt(group, whether)) = op.1
-        else {
-            unreachable!("an operation on the policy");
-        };
-        let Some(group) = self.group(group) else {
-            return;
-        };
-        let what = op.1.clone();
-        self.together |= matches!(what, What::OomGroup(..));
-        match what {
-            What::OomExempt(..) => self.twin.groups[group].exempt = whether,
-            What::OomGroup(..) => self.twin.groups[group].together = whether,
-            _ => {}
-        }
-        self.on(op, group, move |group| match what {
-            What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),
-            What::Oom(..) => group.set_oom_policy(OomPolicy::Refuse),
-            What::OomGroup(..) => group.set_oom_group(whether),
-            _ => group.set_oom_exempt(whether),
-        });
-    }
-
     // === The end ===
 
     /// All that is left goes, on several threads, and nothing of it may remain.
@@ -713,6 +668,11 @@ impl Life {
         self.end_adapters();
         self.end_threads();
         self.peaks.clear();
+        self.awaited.clear();
+        for (key, gauge) in std::mem::take(&mut self.gauges) {
+            self.twin.release(key);
+            self.actor(&op(2)).run(move || drop(gauge));
+        }
         for task in std::mem::take(&mut self.tasks) {
             self.end_task(&op(0), task);
             self.settle_accounts();
@@ -760,14 +720,26 @@ impl Life {
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
         self.hold(Life::runtime_is_empty);
+        self.checkpoints.clear();
+        // Else each look at the heap gives them a while.
+        self.threads_of_the_crate_end();
         self.make_most_groups();
         self.cycles_leave_nothing();
         if let Some(root) = root {
+            // Of writers that have stopped a read knows no more after a while.
+            let is_exact = |_| {
+                drop(root.read(Freshness::Threshold));
+                root.read(Freshness::Stale).max_error() == 0
+            };
+            assert!((0..READS_MAX).any(is_exact), "writers that have stopped");
             for number in 0..COUNTERS {
                 let counter = root.counter(self.counter(number)).expect("declared");
                 counter.drain();
                 let left = (counter.usage(), counter.live(), counter.forced());
                 assert_eq!(left, (0, 0, 0), "bytes are left behind");
+                counter.set_batch(0);
+                let bound = counter.stocked_bound();
+                assert_eq!(bound, 0, "bytes that may be credit, without a batch");
             }
         }
         drop(self.runtime.take());
@@ -787,8 +759,18 @@ impl Life {
             );
             Ok(())
         });
+        self.threads_of_the_crate_end();
+    }
+
+    /// They do so a while after their last work.
+    fn threads_of_the_crate_end(&mut self) {
+        self.keeps = true;
         self.hold(|_| {
             let left = crate::threads::of_the_crate();
+            if !left.is_empty() {
+                // One that wakes has rested for no time yet.
+                clock::advance(Duration::from_secs(2));
+            }
             ensure!(left.is_empty(), "threads are left: {left:?}");
             Ok(())
         });
@@ -807,7 +789,8 @@ impl Life {
             assert!(own.len() < 40, "bytes of the library itself: {own:?}");
             let make = |number: u32| {
                 let name = format!("a name that does not fit where short ones lie, {number}");
-                root.create(&name, Limits::new().soft(0))
+                // With all that a group has beside its object.
+                root.create(&name, Limits::new().soft(0).pressure_levels(50, 80))
             };
             let made: Vec<Group> = (1..self.setup.groups_max)
                 .map(|number| make(number).expect("fewer than the most"))

@@ -45,6 +45,7 @@ impl Life {
             assert!(number % 6 < 5, "on purpose");
             answer
         });
+        self.twin.groups[group].chooses = Some(true);
         self.on(op, group, move |group| group.set_oom_policy(order));
     }
 

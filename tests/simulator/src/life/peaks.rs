@@ -83,9 +83,26 @@ impl Life {
         for peak in &mut self.peaks {
             peak.seen = peak.seen.max(self.twin.live(peak.group, 0));
         }
+        for group in 0..self.handles.len() {
+            if !self.handles[group].is_empty() {
+                let live = self.twin.live(group, 0);
+                let peak = &mut self.twin.groups[group].peak;
+                *peak = live.max(*peak);
+            }
+        }
     }
 
     pub(super) fn peaks_hold(&self) -> Holds {
+        // Whatever peaks of a while have ended since.
+        for (group, handles) in self.handles.iter().enumerate() {
+            if let Some(handle) = handles.first() {
+                let (ever, seen) = (handle.peak_live(), self.twin.groups[group].peak);
+                ensure!(
+                    seen <= ever.max(),
+                    "{seen} bytes of {handle:?} were live, and their peak is {ever}"
+                );
+            }
+        }
         for Peak {
             window,
             group,

@@ -58,7 +58,8 @@ impl Life {
     pub(super) fn pay_for_unowned(&mut self, op: &Op, one: u8, other: u8, bytes: u16) {
         // What a group holds for a moment keeps others in line, or has memory of them given back.
         let meets = !self.tasks.is_empty() || self.adapters_wait() || self.had_caches;
-        if meets || !self.hooks.is_empty() || !self.shared.is_quiet() {
+        // Nor are the reads of one moment, while another thread takes credit home.
+        if meets || self.drains || !self.hooks.is_empty() || !self.shared.is_quiet() {
             return;
         }
         // What a group holds that is offline is that of the one above, too.

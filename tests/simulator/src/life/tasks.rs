@@ -74,7 +74,7 @@ enum Call {
 }
 
 impl Task {
-    fn is_thread(&self) -> bool {
+    pub(super) fn is_thread(&self) -> bool {
         matches!(self.call, Call::Thread { .. })
     }
 }
@@ -90,6 +90,7 @@ impl Life {
         match op.1 {
             What::Begin(group, size, act) => self.begin(op, group, size, Some(act)),
             What::BeginTimed(group, size) => self.begin(op, group, size, None),
+            What::BeginUntil(group, size) => self.begin_until(op, group, size),
             What::BeginAbove(group, size) => self.begin_above(op, group, size),
             What::Wait(group, size, milliseconds) => {
                 self.wait(op, group, size, Duration::from_millis(milliseconds.into()));
@@ -281,6 +282,18 @@ impl Life {
         self.begin_charging(op, group, bytes, act, time, Box::pin(future));
     }
 
+    /// What it waits beside is ready, so it has no time, as one whose time is nothing.
+    fn begin_until(&mut self, op: &Op, group: u8, size: Size) {
+        let Some(group) = self.group(group).filter(|_| self.has_room_for_tasks()) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        let future = self.handle(group).charge_async(Bytes(bytes)).undelayed();
+        let future = future.until(std::future::ready(()));
+        let time = Some(Duration::ZERO);
+        self.begin_charging(op, group, bytes, Act::Nothing, time, Box::pin(future));
+    }
+
     /// More tasks may begin.
     pub(super) fn has_room_for_tasks(&self) -> bool {
         self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty()
@@ -417,7 +430,9 @@ impl Life {
                 assert!(is_right, "{error}, the twin says {end:?}");
                 if let Some(refusal) = error.over_limit() {
                     let level = self.number(refusal.group());
-                    self.twin.groups[level].refused[0] += 1;
+                    let of = &mut self.twin.groups[level];
+                    of.refused[0] += 1;
+                    of.timed_out += u64::from(error.is_timeout());
                 }
             }
             (polled, end) => panic!("{polled:?} of {bytes} bytes, the twin says {end:?}"),
@@ -446,7 +461,9 @@ impl Life {
         );
         let refusal = error.over_limit().expect("a level that refused");
         let level = self.number(refusal.group());
-        self.twin.groups[level].refused[0] += 1;
+        let of = &mut self.twin.groups[level];
+        of.refused[0] += 1;
+        of.timed_out += u64::from(error.is_timeout());
     }
 
     /// Polls those of which only a poll tells how they have ended.

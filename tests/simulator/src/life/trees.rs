@@ -1,7 +1,7 @@
 //! Trees that are applied: groups are made, get limits, and go, all or none.
 
 use memcg::errors::{CreateError, SpecError};
-use memcg::{ApplyOptions, Bytes, GroupSpec, Limits};
+use memcg::{ApplyOptions, Bytes, GroupSpec, Limits, OomPolicy};
 
 use super::{GROUPS_MADE_MAX, Life};
 use crate::configuration::limit;
@@ -14,6 +14,8 @@ const FORMS: [&[(Option<usize>, u8)]; 4] = [
     &[(None, 0), (Some(0), 3)],
     &[(None, 3), (Some(0), 0), (Some(0), 1)],
 ];
+
+type Set = (Limits, OomPolicy);
 
 impl Life {
     pub(super) fn apply_tree(&mut self, op: &Op) {
@@ -44,13 +46,23 @@ impl Life {
             self.bytes(top, 0, size).max(1)
         };
         let soft = max / 2;
+        // Some say who may be cancelled, too.
+        let policy =
+            [None, Some(OomPolicy::Choose), Some(OomPolicy::Refuse)][form / FORMS.len() % 3];
         let limits = Limits::new().max(limit(max)).soft(Bytes(soft));
+        let said = |spec: GroupSpec| {
+            let spec = spec.limits(limits);
+            match policy {
+                Some(policy) => spec.oom_policy(policy),
+                None => spec,
+            }
+        };
         let spec = |of: Option<usize>| {
             // A child of a child has no groups.
             let below = |parent: Option<usize>, spec: GroupSpec| {
                 let names = named.iter().filter(|(above, _)| *above == parent);
                 names.fold(spec, |spec, (_, name)| {
-                    spec.group(format!("g{name}"), GroupSpec::new().limits(limits))
+                    spec.group(format!("g{name}"), said(GroupSpec::new()))
                 })
             };
             below(of, GroupSpec::new())
@@ -62,11 +74,17 @@ impl Life {
             .filter(|(_, (above, _))| above.is_none())
         {
             let name = format!("g{}", named[at].1);
-            whole = whole.group(name, spec(Some(at)).limits(limits));
+            whole = whole.group(name, said(spec(Some(at))));
         }
+        let before = self.settings(top, named);
         let options = ApplyOptions::new().prune(prunes);
         let applied = self.on(op, top, move |group| whole.apply_with(group, options));
+        self.follow_policies(top, named);
         self.settle_accounts();
+        if let Err(error) = &applied {
+            let after = self.settings(top, named);
+            assert_eq!(after, before, "what a tree leaves that fails: {error}");
+        }
         match applied {
             Ok(_) => {
                 assert!(
@@ -74,6 +92,16 @@ impl Life {
                     "below a group that is offline"
                 );
                 self.follow_tree(top, named, limits, (max, soft), prunes);
+                self.follow_policies(top, named);
+                let settings = self.settings(top, named);
+                let is_said = |found: &Option<Set>| {
+                    let found = found.as_ref().map(|set| set.1);
+                    policy.is_none() || found.is_none() || found == policy
+                };
+                assert!(
+                    settings.iter().all(is_said),
+                    "{settings:?}, and not {policy:?}"
+                );
             }
             Err(SpecError::Offline { .. }) => {
                 assert!(!self.twin.groups[top].online, "it is online");
@@ -92,6 +120,30 @@ impl Life {
                 self.take_tree_back(top, named, max);
             }
             Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What is set in each group of the tree that the run has a handle on.
+    fn settings(&self, top: usize, named: &[(Option<usize>, u8)]) -> Vec<Option<Set>> {
+        let existing = self.existing(top, named).into_iter();
+        let set = |group: Option<usize>| {
+            let group = self.handles[group?].first()?;
+            Some((group.limits(), group.oom_policy()))
+        };
+        existing.map(set).collect()
+    }
+
+    /// Who may be cancelled a tree says too, or what it no longer says goes.
+    fn follow_policies(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
+        let existing = self.existing(top, named).into_iter().flatten();
+        for group in existing.chain([top]).collect::<Vec<_>>() {
+            if let Some(handle) = self.handles[group].first() {
+                self.twin.groups[group].chooses = match handle.oom_policy() {
+                    OomPolicy::Choose => Some(true),
+                    OomPolicy::Refuse => Some(false),
+                    _ => None,
+                };
+            }
         }
     }
 

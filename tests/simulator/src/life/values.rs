@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 
 use memcg::kmem::{Kmem, NodeId, Placement};
-use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Group, StatKey};
+use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Gauge, Group, StatKey, Unit};
 
 use super::Life;
 use super::charges::on_full;
 use crate::configuration::TIER;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Op, Verb, What};
+use crate::script::{Op, Size, Verb, What};
 use crate::twin::{Held, Key};
 
+/// The run's own thread, and those of the crate: they count what goes to stocks and comes back.
+const OWN_THREADS: u64 = 4;
+
+/// Grains of statistics that a thread keeps back where the script says nothing.
+const BATCH: u64 = 1_024;
+
 const VECTORS_MAX: usize = 6;
+const GAUGES_MAX: usize = 2;
 const KMEMS_MAX: usize = 8;
 
 /// Vectors of more items make an operation slow and show nothing new.
@@ -24,6 +31,13 @@ pub(super) struct NodeMemory {
     pub(super) key: Key,
     pub(super) kmem: Kmem,
     pub(super) places: BTreeMap<Option<usize>, u64>,
+}
+
+/// What tiers hold above their maxes, from a group up.
+fn forced_tiers(group: &Group) -> u64 {
+    let levels = std::iter::once(group.clone()).chain(group.ancestors());
+    let tiers = levels.filter_map(|level| level.counter(level.counter_key(TIER)?).ok());
+    tiers.map(|tier| tier.forced()).sum()
 }
 
 type Pushed = (Vec<Result<(), ChargeError>>, usize);
@@ -94,6 +108,8 @@ impl Life {
             }
             What::Kmem(..)
             | What::KmemMove(..)
+            | What::KmemMigrate(..)
+            | What::KmemPack(..)
             | What::KmemMerge(..)
             | What::KmemRelocate(..)
             | What::KmemShrink(..)
@@ -179,6 +195,37 @@ impl Life {
         self.take_back(at, key, vector);
     }
 
+    // === Memory that is reported ===
+
+    /// Some more memory is reported, or one that is: whatever the limits are.
+    pub(super) fn report(&mut self, op: &Op, group: u8, size: Size) {
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        let bytes = self.bytes(group, 0, size);
+        if bytes > 1 << 40 {
+            return;
+        }
+        if self.gauges.len() < GAUGES_MAX {
+            let gauge = self.on(op, group, Gauge::new);
+            let key = self.twin.hold(group, 0, 0);
+            self.gauges.push((key, gauge));
+        }
+        let at = bytes as usize % self.gauges.len();
+        let (key, gauge) = self.gauges.swap_remove(at);
+        if bytes % 8 == 1 {
+            self.twin.release(key);
+            return self.actor(op).run(move || drop(gauge));
+        }
+        let gauge = self.actor(op).run(move || {
+            gauge.report(Bytes(bytes));
+            gauge
+        });
+        assert_eq!(gauge.bytes(), bytes, "reported");
+        self.twin.set(key, bytes);
+        self.gauges.push((key, gauge));
+    }
+
     // === Statistics ===
 
     fn read_items(&mut self, op: &Op, group: usize, how: u8) {
@@ -188,18 +235,83 @@ impl Life {
             2 => Freshness::Stale,
             within => Freshness::Within(within.into()),
         };
-        let stats = self.on(op, group, move |group| group.read(freshness));
-        for (item, (stat, unit)) in self.items.into_iter().enumerate() {
+        let (stats, by_node) = self.on(op, group, move |group| {
+            let by_node = group.numa_stat(StatKey::KERNEL, freshness);
+            (group.read(freshness), by_node)
+        });
+        self.is_as_fresh(group, freshness, stats.max_error());
+        self.is_as_fresh(group, freshness, by_node.max_error());
+        // What containers have on nodes is known to their adapter.
+        if self.twin.groups[group].online && !self.setup.adapters {
+            let mut all = 0;
+            for node in 0..self.setup.nodes.max(1) {
+                let expected = self.on_node(group, node);
+                let found = by_node.get(NodeId::new(node as u16));
+                assert!(
+                    found.abs_diff(expected) <= by_node.max_error() * Unit::Bytes.grain(),
+                    "{found} on node {node}, the twin has {expected}: {by_node:?}"
+                );
+                all += expected;
+            }
+            all += self.on_no_node(group);
+            let found = stats.get(StatKey::KERNEL);
+            assert!(
+                found.abs_diff(all) <= stats.max_error_of(StatKey::KERNEL),
+                "{found} in all, the twin has {all}, off by {} at most",
+                stats.max_error_of(StatKey::KERNEL)
+            );
+        }
+        for (item, (stat, _)) in self.items.into_iter().enumerate() {
             let (found, expected) = (stats.get(stat), self.twin.items(group, item));
-            let error = stats.max_error().saturating_mul(unit.grain());
+            let error = stats.max_error_of(stat);
             assert!(
                 found.abs_diff(expected) <= error,
                 "{found} of item {item}, the twin has {expected}, off by {error} at most"
             );
+            let (local, own) = (stats.local(stat), self.twin.groups[group].items[item]);
+            assert!(
+                local.abs_diff(own) <= error,
+                "{local} of item {item} in the group itself, the twin has {own}, off by {error} at most"
+            );
         }
-        if how == 0 {
-            assert_eq!(stats.max_error(), 0, "of an exact read");
-        }
+    }
+
+    /// A read is off by as much as its caller allows.
+    fn is_as_fresh(&self, top: usize, freshness: Freshness, error: u64) {
+        let most = match freshness {
+            Freshness::Exact => 0,
+            Freshness::Within(most) => most,
+            // A batch for each that may write: a thread in a group, on a node or on none.
+            Freshness::Threshold => {
+                let groups = (top..self.ids.len()).filter(|&it| self.twin.is_within(it, top));
+                let writers = groups.count() as u64
+                    * (self.threads + OWN_THREADS)
+                    * (1 + self.setup.nodes as u64);
+                writers * (self.setup.stat_batch.unwrap_or(BATCH) / 2) * 2
+            }
+            _ => u64::MAX,
+        };
+        assert!(
+            error <= most,
+            "{freshness:?} is off by {error}, and may by {most}"
+        );
+    }
+
+    fn placed(&self, top: usize, spot: Option<usize>) -> i64 {
+        let within = self
+            .kmems
+            .iter()
+            .filter(|memory| self.twin.is_within(self.twin.of(memory.key).group, top));
+        let bytes: u64 = within.filter_map(|memory| memory.places.get(&spot)).sum();
+        bytes as i64
+    }
+
+    fn on_node(&self, top: usize, node: usize) -> i64 {
+        self.placed(top, Some(node))
+    }
+
+    fn on_no_node(&self, top: usize) -> i64 {
+        self.placed(top, None)
     }
 
     pub(super) fn items_hold(&self) -> Holds {
@@ -211,6 +323,8 @@ impl Life {
             for (item, (stat, _)) in self.items.into_iter().enumerate() {
                 let known = self.twin.items(group, item);
                 ensure_eq!(stats.get(stat), known, "item {item} of {handle:?}");
+                let own = self.twin.groups[group].items[item];
+                ensure_eq!(stats.local(stat), own, "item {item} of {handle:?} itself");
             }
             // With containers the sum over all nodes is known.
             if self.twin.groups[group].online && !self.kmems.is_empty() && !self.setup.adapters {
@@ -237,14 +351,9 @@ impl Life {
     fn nodes_hold(&self, handle: &Group, top: usize) -> Holds {
         let stats = handle.numa_stat(StatKey::KERNEL, Freshness::Exact);
         for node in 0..self.setup.nodes.max(1) {
-            let expected: u64 = self
-                .kmems
-                .iter()
-                .filter(|memory| self.twin.is_within(self.twin.of(memory.key).group, top))
-                .filter_map(|memory| memory.places.get(&Some(node)))
-                .sum();
             let found = stats.get(NodeId::new(node as u16));
-            ensure_eq!(found, expected as i64, "on node {node} of {handle:?}");
+            let expected = self.on_node(top, node);
+            ensure_eq!(found, expected, "on node {node} of {handle:?}");
         }
         self.tier_holds(handle, top)
     }
@@ -256,15 +365,7 @@ impl Life {
         if self.setup.nodes < 2 || self.setup.adapters {
             return Ok(());
         }
-        let is_within = |memory: &&NodeMemory| {
-            let group = self.twin.of(memory.key).group;
-            self.twin.is_within(group, top)
-        };
-        let at = |spot: Option<usize>| -> u64 {
-            let within = self.kmems.iter().filter(is_within);
-            within.filter_map(|memory| memory.places.get(&spot)).sum()
-        };
-        let (least, most) = (at(Some(0)), at(Some(0)) + at(None));
+        let (least, most) = self.tier_bounds(top);
         let tier = handle.counter_key(TIER).expect("declared");
         let tier = handle.counter(tier).expect("declared");
         let live = tier.live();
@@ -273,6 +374,44 @@ impl Life {
             "{live} live in the tier of {handle:?}, which has {least} to {most}"
         );
         Ok(())
+    }
+
+    /// At least what lies on the first node, and at most what lies on none beside that.
+    pub(super) fn tier_bounds(&self, top: usize) -> (u64, u64) {
+        let (there, nowhere) = (self.placed(top, Some(0)), self.placed(top, None));
+        (there as u64, (there + nowhere) as u64)
+    }
+
+    /// A tier was asked for at least and at most so many bytes for a group, up to a level or to the
+    /// root. True: it has refused them, and nothing else was asked.
+    fn is_refused_by_tier<T>(
+        &mut self,
+        (group, top): (usize, Option<usize>),
+        asked: (u64, u64),
+        found: &Result<T, ChargeError>,
+    ) -> bool {
+        if self.setup.nodes < 2 || self.setup.adapters {
+            return false;
+        }
+        let refusal = found.as_ref().err().and_then(ChargeError::over_limit);
+        let refusal = refusal.filter(|it| it.counter() == Some(TIER));
+        let levels = self.twin.levels(group).take_while(|&it| Some(it) != top);
+        for level in levels.filter(|&level| !self.twin.is_observed(level)) {
+            let (least, most) = self.tier_bounds(level);
+            let max = self.twin.groups[level].tier_max;
+            let is_it = refusal.is_some_and(|it| it.group().id() == self.ids[level]);
+            assert!(
+                !is_it || most.saturating_add(asked.1) > max,
+                "{} is refused by a tier that has room: {most} of {max} at most",
+                asked.1
+            );
+            assert!(
+                found.is_err() || asked.0 == 0 || least.saturating_add(asked.0) <= max,
+                "{} more than a tier has room for, which has {least} of {max}",
+                asked.0
+            );
+        }
+        refusal.is_some()
     }
 
     fn step_kmem(&mut self, op: &Op) {
@@ -286,6 +425,8 @@ impl Life {
             return self.relocate_kmem(op, number, node, bytes);
         }
         let (What::KmemMove(number, ..)
+        | What::KmemMigrate(number, ..)
+        | What::KmemPack(number, _)
         | What::KmemShrink(number, ..)
         | What::KmemShrinkTwo(number, ..)
         | What::KmemTransfer(number, _)
@@ -313,6 +454,70 @@ impl Life {
                 assert_eq!(moved, there.min(bytes), "moved");
                 *places.entry(from).or_default() -= moved;
                 *places.entry(to).or_default() += moved;
+                self.keep_kmem(at, key, kmem, places);
+            }
+            What::KmemPack(_, ends) => {
+                let lines = places.values().filter(|&&bytes| bytes > 0).count();
+                let held = kmem.bytes();
+                let kmem = self.actor(op).run(move || match kmem.pack::<2>() {
+                    Ok(packed) if ends => {
+                        drop(packed);
+                        Ok(None)
+                    }
+                    Ok(packed) => Ok(Some(packed.unpack())),
+                    Err(kmem) => Err(*kmem),
+                });
+                match kmem {
+                    Ok(None) => {
+                        self.twin.release(key);
+                    }
+                    Ok(Some(kmem)) => self.keep_kmem(at, key, kmem, places),
+                    Err(kmem) => {
+                        // What was counted further up stands in a line of its own.
+                        let group = self.twin.of(key).group;
+                        let fits = (1..=2).contains(&lines) && self.twin.groups[group].online;
+                        assert!(!fits, "{held} bytes in {lines} places are not packed");
+                        self.keep_kmem(at, key, kmem, places);
+                    }
+                }
+            }
+            What::KmemMigrate(_, from, to, bytes) => {
+                let (from, to) = (self.spot(from), self.spot(to));
+                let there = places.get(&from).copied().unwrap_or(0);
+                let most = there.min(bytes);
+                let (kmem, found, forced) = self.actor(op).run(move || {
+                    let before = forced_tiers(&kmem.group());
+                    let found = kmem.migrate(Self::node(from), Self::node(to), Bytes(bytes));
+                    let forced = forced_tiers(&kmem.group()).saturating_sub(before);
+                    (kmem, found, forced)
+                });
+                let group = self.twin.of(key).group;
+                assert!(
+                    forced == 0 || self.twin.is_observed(group),
+                    "{forced} bytes more lie in a tier by force"
+                );
+                // What lies nowhere the tier may have been promised.
+                let enters = to == Some(0) && from != to;
+                let least = if enters && from.is_some() { most } else { 0 };
+                let asked = (least, if enters { most } else { 0 });
+                self.kmems.push(NodeMemory { key, kmem, places });
+                let is_refused = self.is_refused_by_tier((group, None), asked, &found);
+                let NodeMemory {
+                    key,
+                    kmem,
+                    mut places,
+                } = self.kmems.pop().expect("it was put there");
+                match found {
+                    Ok(moved) => {
+                        assert_eq!(moved, most, "moved");
+                        *places.entry(from).or_default() -= moved;
+                        *places.entry(to).or_default() += moved;
+                    }
+                    Err(error) => {
+                        let is_offline = error.is_offline() && !self.twin.groups[group].online;
+                        assert!(is_refused || is_offline, "{error}");
+                    }
+                }
                 self.keep_kmem(at, key, kmem, places);
             }
             What::KmemShrink(_, node, bytes) | What::KmemShrinkTwo(_, node, bytes) => {
@@ -354,6 +559,12 @@ impl Life {
                     (kmem, found)
                 });
                 let is_offline = matches!(&found, Err(refused) if refused.is_offline());
+                let on_tier = places.get(&Some(0)).copied().unwrap_or(0);
+                let nowhere = places.get(&None).copied().unwrap_or(0);
+                let asked = (on_tier, on_tier + nowhere);
+                if to != group && self.is_refused_by_tier((to, ask.top), asked, &found) {
+                    return self.keep_kmem(at, key, kmem, places);
+                }
                 if to == group {
                     assert!(found.is_ok(), "{found:?}");
                 } else if is_offline {
@@ -418,6 +629,9 @@ impl Life {
             placement.add(Self::node(spot), Bytes(bytes));
             Ok(precharge.account(&placement))
         });
+        if self.is_refused_by_tier((group, None), (charged, charged), &found) {
+            return;
+        }
         if let Some(kmem) = self.agree(ask, found) {
             let key = self.twin.hold(group, 0, bytes);
             let at = self.kmems.len();

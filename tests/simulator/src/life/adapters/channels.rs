@@ -630,7 +630,7 @@ impl Life {
             return Ok(());
         }
         // No max admits it any more, whoever is before it.
-        let never = |send: &&Send| self.twin.never_fits(channel.group, send.bytes);
+        let never = |send: &&Send| self.is_vain(channel.group, send.bytes).is_some();
         if let Some(send) = channel.sends.iter().find(never) {
             return Err(format!(
                 "{} bytes of a message wait, and never fit",

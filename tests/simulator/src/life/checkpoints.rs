@@ -1,0 +1,89 @@
+//! Work that asks whether it is to go on: it is not, where usage is above a max, or its group was
+//! cancelled.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use memcg::simulated_time as clock;
+use memcg::{ChargeError, CheckpointFuture, Group};
+
+use super::Life;
+use crate::script::Op;
+
+/// More of them show nothing new.
+const KEPT_MAX: usize = 8;
+
+impl Life {
+    pub(super) fn checkpoint(&mut self, op: &Op, group: u8) {
+        // Others in line get what comes back, and a wait for a victim is judged where it is made.
+        if !self.tasks.is_empty() || self.adapters_wait() {
+            return;
+        }
+        let Some(group) = self.group(group) else {
+            return;
+        };
+        self.keeps = true;
+        let began = clock::now();
+        let asked = self.on(op, group, |group| group.run(Group::checkpoint));
+        self.answers(group, asked);
+        let took = clock::now().saturating_duration_since(began);
+        assert!(took <= self.longest(), "a checkpoint has taken {took:?}");
+        let (checkpoint, polled) = self.on(op, group, |group| {
+            group.run(|| {
+                let mut checkpoint = Group::checkpoint_async();
+                let polled = pin!(&mut checkpoint).poll(&mut Context::from_waker(Waker::noop()));
+                (checkpoint, polled)
+            })
+        });
+        match polled {
+            Poll::Ready(asked) => {
+                self.answers(group, asked);
+                self.keep_checkpoint(checkpoint);
+            }
+            // For its delay, or for memory that is about to come.
+            Poll::Pending => self.actor(op).run(move || drop(checkpoint)),
+        }
+    }
+
+    /// One that has ended keeps nothing, whoever keeps it.
+    fn keep_checkpoint(&mut self, ended: CheckpointFuture) {
+        if self.checkpoints.len() < KEPT_MAX {
+            self.checkpoints.push(ended);
+        }
+    }
+
+    fn answers(&mut self, group: usize, asked: Result<(), ChargeError>) {
+        self.settle_accounts();
+        let is_above = |life: &Life, level: usize| {
+            let of = &life.twin.groups[level];
+            of.online && !life.twin.is_observed(level) && life.twin.live(level, 0) > of.max[0]
+        };
+        let path = self.twin.path(group);
+        match asked {
+            Ok(()) => {
+                // Of a group that is offline the nearest above answers.
+                let online = |&level: &usize| self.twin.groups[level].online;
+                let mut levels = self.twin.levels(group).filter(online);
+                assert!(
+                    !self.shared.is_quiet() || !levels.any(|level| is_above(self, level)),
+                    "work of {path} goes on, and a level is above its max"
+                );
+            }
+            Err(error) if error.is_cancelled() => {
+                assert!(self.cancelled, "{error}, and no group was cancelled");
+            }
+            Err(error) => {
+                if let Some(refusal) = error.over_limit() {
+                    let level = self.number(refusal.group());
+                    self.twin.groups[level].refused[0] += 1;
+                    assert!(
+                        !self.shared.is_quiet() || is_above(self, level),
+                        "{error}, and it has room"
+                    );
+                } else {
+                    assert!(error.is_would_block(), "{error}");
+                }
+            }
+        }
+    }
+}

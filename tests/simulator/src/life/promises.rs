@@ -1,0 +1,142 @@
+//! What a cache has promised, and gives later: whoever lacks it may wait, and nobody asks the cache
+//! meanwhile.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use memcg::simulated_time as clock;
+use memcg::{ReclaimContext, ReclaimPromise};
+
+use super::Life;
+use super::callbacks::{Cache, lock};
+use super::charges::Ask;
+use crate::script::{Nature, Op, Verb};
+
+/// One that has given nothing in the end is believed for so long that it has nothing.
+const BELIEVED: Duration = Duration::from_millis(4);
+
+/// What a cache has promised.
+#[derive(Default)]
+pub(super) struct Promises(Mutex<Record>);
+
+#[derive(Default)]
+struct Record {
+    open: Option<ReclaimPromise>,
+    /// When it was promised, and what the group used then.
+    since: Option<(Instant, u64)>,
+    ever: u64,
+    /// The last came to nothing, then.
+    failed: Option<Instant>,
+}
+
+impl Promises {
+    pub(super) fn take(&self) -> Option<ReclaimPromise> {
+        lock(&self.0).open.take()
+    }
+
+    fn is_open(&self) -> bool {
+        lock(&self.0).open.is_some()
+    }
+
+    /// None is open, and the last one has come to something.
+    pub(super) fn are_kept(&self) -> bool {
+        let record = lock(&self.0);
+        record.open.is_none() && record.failed.is_none()
+    }
+}
+
+impl Cache {
+    /// It is asked, and has its memory given by somebody else.
+    pub(super) fn promise(&self, context: &ReclaimContext<'_>) {
+        let used = context.group().usage();
+        let mut record = lock(&self.promises.0);
+        let told = |what: &str| format!("the cache of {} is asked, {what}", context.group().path());
+        if record.open.is_some() {
+            self.fault(told("and owes what it was asked for before"));
+            return;
+        }
+        if let (Some(at), Some((_, before))) = (record.failed, record.since)
+            && clock::now() < at + BELIEVED
+            && used <= before
+        {
+            self.fault(told("and had nothing a moment ago"));
+        }
+        let promise = context.promise();
+        record.ever += promise.want();
+        record.open = Some(promise);
+        record.since = Some((clock::now(), used));
+    }
+}
+
+impl Life {
+    /// All that was promised so far, to be kept later.
+    pub(super) fn promised(&self) -> u64 {
+        let ever = |cache: &std::sync::Arc<Cache>| lock(&cache.promises.0).ever;
+        self.caches.iter().map(ever).sum()
+    }
+
+    /// Some cache owes what it was asked for.
+    pub(super) fn is_owed(&self) -> bool {
+        self.caches.iter().any(|cache| cache.promises.is_open())
+    }
+
+    /// A cache promises in another way, or has.
+    pub(super) fn has_promised(&self) -> bool {
+        self.caches
+            .iter()
+            .any(|cache| matches!(cache.nature, Nature::Promises | Nature::Forgets))
+    }
+
+    pub(super) fn keep_promise(&mut self, op: &Op, number: u8, how: u8) {
+        let Some(cache) = self.pick_cache(number) else {
+            return;
+        };
+        self.actor(op).run(move || {
+            let Some(promise) = cache.promises.take() else {
+                return;
+            };
+            let freed = match how {
+                0 => 0,
+                1 => cache.evict(promise.want() / 2),
+                _ => cache.evict(promise.want()),
+            };
+            let failed = (freed == 0).then(clock::now);
+            lock(&cache.promises.0).failed = failed;
+            promise.report(freed);
+        });
+    }
+
+    /// A charge that may wait is not refused at once while what it lacks is promised.
+    pub(super) fn waits_for_promises(&self, level: usize, ask: Ask, took: Duration) {
+        let may_wait = matches!(ask.verb, Verb::Plain | Verb::WaitNot) && ask.asks;
+        if !may_wait || !took.is_zero() || !self.shared.is_quiet() || self.cancelled {
+            return;
+        }
+        if self.twin.never_fits(ask.group, ask.bytes) {
+            return;
+        }
+        let time = Duration::from_millis(self.setup.reclaim_time);
+        for cache in &self.caches {
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online);
+            let Some(home) = home.filter(|&home| self.twin.is_within(home, level)) else {
+                continue;
+            };
+            let (Some(of), Some(top)) = (self.handles[home].first(), self.handles[level].first())
+            else {
+                continue;
+            };
+            let (of, top) = (of.memory(), top.memory());
+            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+            let record = lock(&cache.promises.0);
+            let is_awaited = record.open.is_some()
+                && record.since.is_some_and(|(at, _)| clock::now() < at + time)
+                && !cache.is_gone();
+            assert!(
+                !is_awaited || is_protected || self.twin.live(home, 0) == 0,
+                "a charge is refused at once, and the cache of {} has promised",
+                self.twin.path(home)
+            );
+        }
+    }
+}
