@@ -124,6 +124,14 @@ impl Place {
         }
     }
 
+    fn is_zeroed(self, from: usize, size: usize) {
+        for at in from..size {
+            // SAFETY: the memory has so many bytes, says the caller, and they are written.
+            let found = unsafe { self.0.as_ptr().add(at).read() };
+            assert_eq!(found, 0, "byte {at} of {size}, which are zeroed");
+        }
+    }
+
     fn check(self, size: usize) {
         for at in 0..size {
             // SAFETY: as above, and they are written.
@@ -358,17 +366,25 @@ impl Life {
         });
     }
 
-    fn block(&mut self, op: &Op, group: u8, bytes: u32, refuses: bool) {
+    fn block(&mut self, op: &Op, number: u8, bytes: u32, refuses: bool) {
         let room = self.adapters.allocators.blocks.len() < OBJECTS_MAX;
-        let Some(group) = self.group(group).filter(|_| room) else {
+        let Some(group) = self.group(number).filter(|_| room) else {
             return;
         };
         let layout = layout(bytes, bytes as u8);
         let size = layout.size() as u64;
+        let zeroed = number.is_multiple_of(2);
         let (allocator, place) = self.on(op, group, move |group| {
             let allocator = GroupAlloc::over(group, Inner);
-            let block = while_refusing(refuses, || allocator.allocate(layout));
-            (allocator, block.ok().map(|block| Place(block.cast())))
+            let block = while_refusing(refuses, || match zeroed {
+                true => allocator.allocate_zeroed(layout),
+                false => allocator.allocate(layout),
+            });
+            let place = block.ok().map(|block| Place(block.cast()));
+            if let Some(place) = place.filter(|_| zeroed) {
+                place.is_zeroed(0, layout.size());
+            }
+            (allocator, place)
         });
         // What the allocator below refuses has been charged for a moment.
         match place {
@@ -398,18 +414,23 @@ impl Life {
         let (old, place) = (block.layout, block.place);
         let new = Layout::from_size_align(bytes.max(1) as usize, old.align()).expect("small");
         let allocator = block.allocator.clone();
+        let zeroed = number.is_multiple_of(2);
         let moved = self.actor(op).run(move || {
             let place = place;
             // SAFETY: the block is of that allocator and layout; the new one is larger, or smaller.
             let resize = || unsafe {
-                if new.size() >= old.size() {
-                    allocator.grow(place.0, old, new)
-                } else {
-                    allocator.shrink(place.0, old, new)
+                match new.size() >= old.size() {
+                    true if zeroed => allocator.grow_zeroed(place.0, old, new),
+                    true => allocator.grow(place.0, old, new),
+                    false => allocator.shrink(place.0, old, new),
                 }
             };
             let moved = while_refusing(refuses, resize);
-            moved.ok().map(|block| Place(block.cast()))
+            let moved = moved.ok().map(|block| Place(block.cast()));
+            if let Some(moved) = moved.filter(|_| zeroed) {
+                moved.is_zeroed(old.size(), new.size());
+            }
+            moved
         });
         let more = (new.size() as u64).saturating_sub(old.size() as u64);
         match moved {

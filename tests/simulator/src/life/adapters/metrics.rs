@@ -7,6 +7,19 @@ use memcg_observe::{Exposition, FileError, GroupFile};
 use super::super::Life;
 use crate::script::{Adapter, Kind, Op, Size};
 
+/// Pages that are read again and again: names on them keep their places. By their form.
+#[derive(Default)]
+pub(super) struct Pages(BTreeMap<u8, Page>);
+
+struct Page {
+    exposition: Exposition,
+    /// The names that it has had, by level.
+    names: BTreeMap<usize, BTreeSet<String>>,
+}
+
+/// Names of a level, for each group that is shown.
+const PLACES: usize = 4;
+
 /// A sample of the page: a name, labels, a figure.
 struct Sample {
     name: String,
@@ -61,12 +74,19 @@ impl Life {
         let before = usages(self);
         let layer =
             |figure: u8| format!("# TYPE memcg_of_a_layer gauge\nmemcg_of_a_layer {figure}\n");
-        let exposition = Exposition::new(&runtime).depth(depth).top(top);
-        // A layer that comes again takes the place of itself, and of no other.
-        let exposition = exposition
-            .layer("one", layer(1))
-            .layer("two", layer(2))
-            .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3));
+        let new = || {
+            let exposition = Exposition::new(&runtime).depth(depth).top(top);
+            // A layer that comes again takes the place of itself, and of no other.
+            Page {
+                exposition: exposition
+                    .layer("one", layer(1))
+                    .layer("two", layer(2))
+                    .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3)),
+                names: BTreeMap::new(),
+            }
+        };
+        let kept = self.adapters.pages.0.entry(form).or_insert_with(new);
+        let exposition = kept.exposition.clone();
         let page = exposition.openmetrics();
         assert!(page.ends_with("# EOF\n"), "the whole page");
         let plain = exposition.text();
@@ -116,11 +136,22 @@ impl Life {
         if top == 50 && is_quiet {
             assert_eq!(shown, of_twin, "the groups of the page");
         }
+        let kept = self.adapters.pages.0.get_mut(&form).expect("it was read");
+        for (name, &level) in &shown {
+            kept.names.entry(level).or_default().insert(name.clone());
+        }
         for level in 1..=depth {
             let count = shown.values().filter(|&&at| at == level).count();
             assert!(count <= top, "{count} groups of level {level}");
             let is_there = of_twin.values().any(|&at| at == level);
-            assert!(count > 0 || !is_there || !is_quiet, "none of level {level}");
+            let names = kept.names.get(&level).map_or(0, BTreeSet::len);
+            assert!(names <= top * PLACES, "{names} names of level {level}");
+            // Those that had its places may have gone, or those below them.
+            let is_full = names == top * PLACES || top == 1 && level > 1;
+            assert!(
+                count > 0 || !is_there || is_full || !is_quiet,
+                "none of level {level}"
+            );
         }
         let root = figure("memcg_usage_bytes", "/");
         let after = usages(self);
@@ -168,6 +199,11 @@ impl Life {
                 "{path} in {json}"
             );
         }
+    }
+
+    /// They keep the runtime.
+    pub(in crate::life) fn forget_pages(&mut self) {
+        self.adapters.pages = Pages::default();
     }
 
     fn read_files(&mut self, number: u8) {

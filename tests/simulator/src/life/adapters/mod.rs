@@ -5,16 +5,24 @@
 //! figures.
 //!
 //! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
-//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `containers`: vectors, strings and objects on nodes;
-//! * `host`: the files of the system; `metrics`: what is read and written from outside.
+//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
+//!   requests of one connection; `paced`: a client that takes what it is sent, or does not;
+//! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
+//! * `host`: the files of the system; `levels`: control groups in each other;
+//! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
 
 mod allocators;
 mod channels;
 mod connections;
 mod containers;
+mod counted;
 mod host;
+mod levels;
 mod metrics;
+mod paced;
+mod questions;
 mod requests;
+mod streams;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,6 +48,7 @@ pub(super) struct Adapters {
     requests: Vec<requests::Call>,
     containers: containers::Containers,
     host: Option<host::Followed>,
+    pages: metrics::Pages,
     next_message: u64,
 }
 
@@ -56,6 +65,7 @@ impl Adapters {
             requests: Vec::new(),
             containers: containers::Containers::default(),
             host: None,
+            pages: metrics::Pages::default(),
             next_message: 0,
         }
     }
@@ -131,6 +141,8 @@ impl Life {
             | Adapter::TrySend(..)
             | Adapter::SendLossy(..)
             | Adapter::Reserve(..)
+            | Adapter::SendBySink(..)
+            | Adapter::SendDelayed(_)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
             | Adapter::BurstOfSends(_)
@@ -154,6 +166,13 @@ impl Life {
             | Adapter::Sent(_)
             | Adapter::Leave(_) => self.step_requests(op, adapter),
             Adapter::Serve(..) => self.serve_connection(op, adapter),
+            Adapter::Streams(..) => self.serve_streams(op, adapter),
+            Adapter::Paced(seed) => paced::live(*seed),
+            Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
+            Adapter::HostLevels(seed) => levels::read(*seed),
+            Adapter::HostReclaims(seed) => levels::reclaim(*seed),
+            Adapter::HostUncharged(seed) => levels::make_room(*seed),
+            Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)
@@ -218,6 +237,7 @@ impl Life {
     /// All of them end.
     pub(super) fn end_adapters(&mut self) {
         let op = Op(0, What::Look);
+        self.forget_pages();
         self.end_host();
         self.end_channels(&op);
         self.end_requests(&op);
