@@ -28,6 +28,8 @@ pub enum Adapter {
     ResizeExternal(u8, u8, u32),
     /// It ends.
     DropExternal(u8),
+    /// A task of that group panics, and the program's hook keeps something of it.
+    PanicHook(u8),
 
     /// A channel of that group begins.
     Channel(u8),
@@ -45,6 +47,14 @@ pub enum Adapter {
     SendBySink(u8, Size, bool),
     /// In a tree of its own a send is delayed above a high, for so many milliseconds at most.
     SendDelayed(u16),
+    /// Room is charged for a message of so many bytes, with a sender, if it is there at once.
+    Permit(u8, Size),
+    /// Such room is used, for a message or for none, by a number.
+    UsePermit(u8, u8),
+    /// A handle that does not keep the channel open is made, or becomes its senders where they have gone.
+    Weak(u8),
+    /// Tasks of tokio run in groups of a tree of their own, as a seed says.
+    Tasks(u64),
     /// A charge of any group is sent as a message.
     SendCharged(u8, u8),
     /// A send that waits is dropped.
@@ -99,6 +109,8 @@ pub enum Adapter {
     Streams(u8, u8, u8, u8, u64),
     /// A client takes what it is sent, or leaves it, as a seed says.
     Paced(u64),
+    /// Requests of a tree of their own go through several layers, as a seed says.
+    Layered(u64),
 
     /// A vector in pages begins.
     Pages(u8, u16),
@@ -244,7 +256,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
     let refuses = swarm.faults && rng.random_bool(0.25);
     let bytes = pick(rng, &SIZES);
     let made = match rng.random_range(0..6) {
-        0 if swarm.allocators => match rng.random_range(0..14) {
+        0 if swarm.allocators => match rng.random_range(0..15) {
+            14 => Adapter::PanicHook(a),
             0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
             3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
             5 => Adapter::Free(a),
@@ -255,7 +268,12 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             12 => Adapter::ResizeExternal(a, b, pick(rng, &[0, 1, 5_000, 30_000])),
             _ => Adapter::DropExternal(a),
         },
-        1 if swarm.channels => match rng.random_range(0..28) {
+        1 if swarm.channels => match rng.random_range(0..32) {
+            28 => Adapter::Permit(near, message(rng)),
+            29 => Adapter::UsePermit(near, rng.random()),
+            30 => Adapter::Weak(near),
+            31 if rng.random_bool(0.3) => Adapter::Tasks(rng.random()),
+            31 => return None,
             26 => Adapter::SendBySink(near, message(rng), rng.random()),
             27 if rng.random_bool(0.2) => Adapter::SendDelayed(pick(rng, &[0, 1, 20, 400])),
             27 => return None,
@@ -278,7 +296,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
             _ => return None,
         },
-        2 if swarm.requests => match rng.random_range(0..27) {
+        2 if swarm.requests => match rng.random_range(0..28) {
+            27 => Adapter::Layered(rng.random()),
             26 => {
                 let (form, way) = (rng.random(), rng.random_range(0..12));
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);

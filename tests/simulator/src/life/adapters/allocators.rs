@@ -5,14 +5,16 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
+use memcg::Group;
 use memcg::allocator::catch_up;
 use memcg_alloc::{
     EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
-    charge_external, unowned_bytes,
+    charge_external, unowned_bytes, unowned_panic_hook,
 };
 
 use super::super::Life;
@@ -23,6 +25,8 @@ use crate::twin::Key;
 const OBJECTS_MAX: usize = 24;
 
 thread_local! {
+    /// What a hook of a panic keeps.
+    static KEPT: RefCell<Option<ExternalCharge>> = const { RefCell::new(None) };
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -75,6 +79,22 @@ unsafe impl Allocator for Inner {
         // SAFETY: as the caller promises.
         unsafe { self.dealloc(block.as_ptr(), layout) }
     }
+}
+
+/// What a hook allocates as a task of a group panics is no group's.
+fn panic_in(group: &Group) {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(unowned_panic_hook(|_| {
+        assert_eq!(Group::current(), None, "a hook of a panic");
+        KEPT.with(|kept| *kept.borrow_mut() = Some(charge_external(1_000)));
+    }));
+    let (live, unowned) = (group.live(), unowned_bytes());
+    let panicked = catch_unwind(AssertUnwindSafe(|| group.run(|| panic!("on purpose"))));
+    std::panic::set_hook(told);
+    assert!(panicked.is_err(), "it panics");
+    let found = (group.live() - live, unowned_bytes() - unowned);
+    assert_eq!(found, (0, 1_000), "what a hook keeps");
+    KEPT.with(|kept| kept.borrow_mut().take());
 }
 
 /// The global allocators, by their thresholds.
@@ -229,6 +249,11 @@ impl Life {
                         .allocators
                         .externals
                         .push(External { key, charge });
+                }
+            }
+            Adapter::PanicHook(group) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, panic_in);
                 }
             }
             Adapter::ResizeExternal(number, group, bytes) => {

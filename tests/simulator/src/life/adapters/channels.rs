@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_sink::Sink;
 use memcg::{Bytes, Charged, Group, Limits};
 use memcg_tokio::{
-    DropPolicy, LossySender, PollSender, Receiver, SendError, Sender, channel, charge_timeout,
-    message_overhead,
+    DropPolicy, LossySender, OwnedPermit, PollSender, Receiver, SendError, Sender, WeakSender,
+    channel, charge_timeout, charge_until, message_overhead,
 };
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::super::Life;
 use super::Waits;
 use crate::denied;
-use crate::holds::{Holds, ensure};
+use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Adapter, Op, Size, Verb};
 use crate::twin::{Key, No};
 
@@ -87,6 +87,8 @@ pub(super) struct Channel {
     queue: VecDeque<InQueue>,
     pub(super) sends: Vec<Send>,
     sinks: Closed,
+    permits: Vec<(Key, OwnedPermit<Message>)>,
+    weak: Option<WeakSender<Message>>,
     is_closed: bool,
 }
 
@@ -253,7 +255,43 @@ impl Channel {
     }
 
     fn has_senders(&self) -> bool {
-        self.senders.is_some() || !self.sends.is_empty()
+        self.senders.is_some() || !self.sends.is_empty() || !self.permits.is_empty()
+    }
+
+    /// What the channel says of itself.
+    fn holds(&self) -> Holds {
+        let has_senders = self.has_senders();
+        if let Some(weak) = &self.weak {
+            let found = (weak.strong_count() > 0, weak.upgrade().is_some());
+            ensure_eq!(found, (has_senders, has_senders), "senders of a channel");
+        }
+        let Some(receiver) = &self.receiver else {
+            return Ok(());
+        };
+        let found = (receiver.len(), receiver.is_empty());
+        let known = (self.queue.len(), self.queue.is_empty());
+        ensure_eq!(found, known, "messages of a channel");
+        let found = (
+            receiver.is_closed(),
+            receiver.sender_strong_count() > 0,
+            receiver.sender_weak_count(),
+        );
+        let is_closed = self.is_closed || !has_senders;
+        let known = (is_closed, has_senders, usize::from(self.weak.is_some()));
+        ensure_eq!(found, known, "closed, senders and weak ones of a channel");
+        if let Some((sender, ..)) = &self.senders {
+            let mut closed = pin!(sender.closed());
+            let polled = closed
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            let found = (sender.is_closed(), polled.is_ready());
+            let known = (self.is_closed, self.is_closed);
+            ensure_eq!(found, known, "closed, as senders say");
+        }
+        for (_, permit) in &self.permits {
+            ensure!(permit.bytes() > 0, "{permit:?}");
+        }
+        Ok(())
     }
 }
 
@@ -279,12 +317,17 @@ impl Life {
                         queue: VecDeque::new(),
                         sends: Vec::new(),
                         sinks: Closed::default(),
+                        permits: Vec::new(),
+                        weak: None,
                         is_closed: false,
                     });
                 }
             }
             Adapter::TurnsOfMessages(bytes) => {
                 self.actor(op).run(move || turns_of_messages(bytes.into()));
+            }
+            Adapter::Tasks(seed) => {
+                self.actor(op).run(move || super::tasks::live(seed));
             }
             Adapter::SendDelayed(milliseconds) => {
                 self.actor(op).run(move || send_delayed(milliseconds));
@@ -298,6 +341,9 @@ impl Life {
             | Adapter::SendLossy(number, ..)
             | Adapter::Reserve(number, ..)
             | Adapter::SendBySink(number, ..)
+            | Adapter::Permit(number, _)
+            | Adapter::UsePermit(number, _)
+            | Adapter::Weak(number)
             | Adapter::SendCharged(number, _)
             | Adapter::DropSend(number, _)
             | Adapter::BurstOfSends(number)
@@ -310,11 +356,9 @@ impl Life {
                 if let Some(at) = self.channel(number) {
                     self.step_channel(op, at, adapter);
                     self.settle_accounts();
-                    self.adapters.channels.retain(|channel| {
-                        channel.receiver.is_some()
-                            || channel.senders.is_some()
-                            || !channel.sends.is_empty()
-                    });
+                    self.adapters
+                        .channels
+                        .retain(|channel| channel.receiver.is_some() || channel.has_senders());
                 }
             }
             _ => unreachable!("an operation on channels"),
@@ -361,6 +405,24 @@ impl Life {
                 });
             }
             Adapter::TrySend(_, size) => self.try_send(op, at, size),
+            Adapter::Permit(_, size) => self.permit(op, at, size),
+            Adapter::UsePermit(_, way) => self.use_permit(op, at, way),
+            Adapter::Weak(_) => {
+                let channel = &mut self.adapters.channels[at];
+                channel.weak = match (channel.weak.take(), &channel.senders) {
+                    (None, Some((sender, ..))) => Some(sender.downgrade()),
+                    (Some(weak), None) => {
+                        // As long as a send or a permit has one it brings a sender back.
+                        let policies = [DropPolicy::Oldest, DropPolicy::Newest];
+                        channel.senders = weak.upgrade().map(|sender| {
+                            let [oldest, newest] = policies.map(|policy| sender.lossy(policy));
+                            (sender, oldest, newest)
+                        });
+                        Some(weak)
+                    }
+                    (_, _) => None,
+                };
+            }
             Adapter::SendLossy(_, newest, size) => self.send_lossy(op, at, newest, size),
             Adapter::SendCharged(_, charge) => self.send_charged(op, at, charge),
             Adapter::DropSend(_, number) => {
@@ -460,7 +522,13 @@ impl Life {
         let time = Duration::from_millis(milliseconds.into());
         let handle: Group = self.handle(group).clone();
         let tokio = self.tokio();
-        let mut waits = Box::pin(async move { charge_timeout(&handle, Bytes(bytes), time).await });
+        let has_deadline = op.0 % 2 == 1;
+        let mut waits = Box::pin(async move {
+            match has_deadline {
+                true => charge_until(&handle, Bytes(bytes), Instant::now() + time).await,
+                false => charge_timeout(&handle, Bytes(bytes), time).await,
+            }
+        });
         // Of a time of nothing tokio's clock tells a moment later.
         let told = Some(time.max(Duration::from_millis(1)));
         let inside = std::future::poll_fn(move |context| {
@@ -586,6 +654,73 @@ impl Life {
             Err(Some(error)) => {
                 self.agree::<()>(ask, Err(error));
             }
+        }
+    }
+
+    fn permit(&mut self, op: &Op, at: usize, size: Size) {
+        if self.adapters.channels[at].permits.len() >= SENDS_MAX {
+            return;
+        }
+        let Some((_, length)) = self.next_message(at, size) else {
+            return;
+        };
+        let channel = &self.adapters.channels[at];
+        let (group, is_closed) = (channel.group, channel.is_closed);
+        let Some((sender, ..)) = channel.senders.as_ref() else {
+            return;
+        };
+        let sender = sender.clone();
+        let bytes = length + message_overhead::<Message>() as u64;
+        let ask = self.ask(group, 0, Verb::Try, bytes);
+        let found = self.actor(op).run(move || {
+            let taken = sender.try_reserve_owned(Bytes(bytes));
+            taken.map_err(|error| error.refusal().cloned())
+        });
+        match found {
+            Ok(permit) => {
+                assert!(!is_closed, "room is there, and the channel is closed");
+                assert_eq!(permit.bytes(), bytes, "of a permit");
+                self.agree(ask, Ok(()));
+                let key = self.twin.hold(group, 0, bytes);
+                self.adapters.channels[at].permits.push((key, permit));
+            }
+            Err(None) => assert!(is_closed, "the channel is open"),
+            Err(Some(error)) => {
+                self.agree::<()>(ask, Err(error));
+            }
+        }
+    }
+
+    fn use_permit(&mut self, op: &Op, at: usize, way: u8) {
+        let channel = &mut self.adapters.channels[at];
+        if channel.permits.is_empty() {
+            return;
+        }
+        let number = usize::from(way / 4) % channel.permits.len();
+        let (key, permit) = channel.permits.remove(number);
+        let is_closed = channel.is_closed;
+        if way.is_multiple_of(4) {
+            self.twin.release(key);
+            return self.actor(op).run(move || drop(permit));
+        }
+        if way % 4 == 1 {
+            self.twin.release(key);
+            return self.actor(op).run(move || drop(permit.release()));
+        }
+        self.adapters.next_message += 1;
+        let number = self.adapters.next_message;
+        let sent = self
+            .actor(op)
+            .run(move || permit.send(message(number, 8)).is_ok());
+        assert_eq!(sent, !is_closed, "what is permitted is sent");
+        if is_closed {
+            self.twin.release(key);
+        } else {
+            self.adapters.channels[at].queue.push_back(InQueue {
+                number,
+                key,
+                may_be_dropped: false,
+            });
         }
     }
 
@@ -740,6 +875,7 @@ impl Life {
 
     /// No send is forgotten: the first does not fit, where nothing else waits.
     pub(super) fn sends_hold(&self) -> Holds {
+        self.adapters.channels.iter().try_for_each(Channel::holds)?;
         let mut all = self
             .adapters
             .channels
@@ -941,8 +1077,14 @@ impl Life {
                 drop(sends);
             });
             self.settle_accounts();
-            let senders = self.adapters.channels[at].senders.take();
-            self.actor(op).run(move || drop(senders));
+            let channel = &mut self.adapters.channels[at];
+            let permits = std::mem::take(&mut channel.permits);
+            let (senders, weak) = (channel.senders.take(), channel.weak.take());
+            for (key, _) in &permits {
+                self.twin.release(*key);
+            }
+            self.actor(op).run(move || drop((permits, senders, weak)));
+            self.settle_accounts();
             self.drop_receiver(op, at);
             self.settle_accounts();
         }

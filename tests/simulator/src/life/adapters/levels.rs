@@ -305,7 +305,15 @@ pub(super) fn make_room(seed: u64) {
             format!("a max of {max}, not {target}; set {by_hand}: {state:?}")
         });
     }
+    let shown = root.inspect().uncharged();
+    assert_eq!(
+        shown,
+        guard.state().uncharged,
+        "what is not charged, as shown"
+    );
     drop(guard);
+    let shown = root.inspect().uncharged();
+    assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
     drop(held);
     assert_eq!(root.live(), 0, "live at the end");
 }

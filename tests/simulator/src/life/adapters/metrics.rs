@@ -155,6 +155,8 @@ impl Life {
         }
         let root = figure("memcg_usage_bytes", "/");
         let after = usages(self);
+        let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
+        let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
         for (group, handles) in self.handles.iter().enumerate() {
             let path = self.twin.path(group);
             let is_shown = self.twin.groups[group].online && shown.contains_key(&path);
@@ -167,6 +169,11 @@ impl Life {
                 ("memcg_forced_bytes", Some(handle.forced())),
                 ("memcg_max_bytes", (max < u64::MAX).then_some(max)),
                 ("memcg_refused_charges_total", Some(handle.refused_count())),
+                ("memcg_waiting_charges", Some(handle.waiting_count() as u64)),
+                ("memcg_high_bytes", is_set(handle.inspect().high())),
+                ("memcg_soft_bytes", is_set(handle.inspect().soft())),
+                ("memcg_low_bytes", above_zero(handle.inspect().low())),
+                ("memcg_min_bytes", above_zero(handle.inspect().min())),
             ];
             let usage = figure("memcg_usage_bytes", &path);
             let is_right = usage == before[group] || usage == after[group];
@@ -219,6 +226,30 @@ impl Life {
         assert_eq!(GroupFile::Max.read(handle), of(twin.max[0]), "memory.max");
         let live = self.twin.live(group, 0);
         assert_eq!(GroupFile::Live.read(handle), of(live), "memcg.live");
+        let inspect = handle.inspect();
+        let lines = |events: &memcg::figures::Events| -> String {
+            let each = events.iter();
+            each.map(|(event, count)| format!("{} {count}\n", event.name()))
+                .collect()
+        };
+        let events = handle.events();
+        let known = [
+            (GroupFile::Peak, of(handle.peak())),
+            (GroupFile::Min, of(inspect.min())),
+            (GroupFile::Low, of(inspect.low())),
+            (GroupFile::High, of(inspect.high())),
+            (GroupFile::Soft, of(inspect.soft())),
+            (GroupFile::Own, of(inspect.live_local())),
+            (GroupFile::Waiting, of(handle.waiting_count() as u64)),
+            (GroupFile::Refused, of(handle.refused_count())),
+            (GroupFile::Events, lines(&events)),
+            (GroupFile::EventsLocal, lines(&events.local())),
+        ];
+        if self.shared.is_quiet() && !self.had_caches {
+            for (file, known) in known {
+                assert_eq!(file.read(handle), known, "{} of {handle:?}", file.name());
+            }
+        }
         for file in GroupFile::ALL {
             let text = file.read(handle);
             assert!(text.is_empty() || text.ends_with('\n'), "{}", file.name());

@@ -5,8 +5,10 @@
 //! figures.
 //!
 //! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
+//!   `tasks`: those of tokio, which run in groups;
 //! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
-//!   requests of one connection; `paced`: a client that takes what it is sent, or does not;
+//!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
+//!   other layers around;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
 //! * `host`: the files of the system; `levels`: control groups in each other;
 //! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
@@ -17,12 +19,14 @@ mod connections;
 mod containers;
 mod counted;
 mod host;
+mod layered;
 mod levels;
 mod metrics;
 mod paced;
 mod questions;
 mod requests;
 mod streams;
+mod tasks;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -134,7 +138,8 @@ impl Life {
             | Adapter::FreeBlock(_)
             | Adapter::External(..)
             | Adapter::ResizeExternal(..)
-            | Adapter::DropExternal(_) => self.step_allocators(op, adapter),
+            | Adapter::DropExternal(_)
+            | Adapter::PanicHook(_) => self.step_allocators(op, adapter),
             Adapter::Channel(_)
             | Adapter::Send(..)
             | Adapter::SendTimeout(..)
@@ -143,6 +148,10 @@ impl Life {
             | Adapter::Reserve(..)
             | Adapter::SendBySink(..)
             | Adapter::SendDelayed(_)
+            | Adapter::Permit(..)
+            | Adapter::UsePermit(..)
+            | Adapter::Weak(_)
+            | Adapter::Tasks(_)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
             | Adapter::BurstOfSends(_)
@@ -168,6 +177,7 @@ impl Life {
             Adapter::Serve(..) => self.serve_connection(op, adapter),
             Adapter::Streams(..) => self.serve_streams(op, adapter),
             Adapter::Paced(seed) => paced::live(*seed),
+            Adapter::Layered(seed) => layered::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),

@@ -787,8 +787,15 @@ impl Life {
                         BodyError::Inner(_) => was_broken,
                         // By what it would have charged.
                         BodyError::Outgrown(_) => next.is_some(),
-                        BodyError::Refused(_) => {
-                            is_full || offline || self.cancelled || waited || next.is_some()
+                        BodyError::Refused(error) => {
+                            // What a hook has noted may come later.
+                            let is_cancelled = error.is_cancelled() && !self.hooks.is_empty();
+                            is_full
+                                || is_cancelled
+                                || offline
+                                || self.cancelled
+                                || waited
+                                || next.is_some()
                         }
                         _ => false,
                     };

@@ -246,8 +246,17 @@ enum Ending {
     Stalls,
 }
 
+/// A client that may go away, and the body of its request that waits for that: as long as a part of a
+/// stream is there, hyper does not reset it.
+#[derive(Default)]
+struct Client {
+    has_gone: bool,
+    waker: Option<Waker>,
+}
+
 /// The body of a request.
 struct Upload {
+    client: Arc<Mutex<Client>>,
     left: usize,
     piece: usize,
     ending: Ending,
@@ -261,14 +270,19 @@ impl Body for Upload {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let mut client = lock(&self.client);
+        if client.has_gone {
+            return Poll::Ready(Some(Err(Broken)));
+        }
+        client.waker = Some(context.waker().clone());
+        drop(client);
         let most = self.left.min(self.piece);
         if most == 0 {
             return match self.ending {
                 Ending::Well => Poll::Ready(None),
                 Ending::Fails => Poll::Ready(Some(Err(Broken))),
-                // Its client goes away.
                 Ending::Stalls => Poll::Pending,
             };
         }
@@ -345,10 +359,11 @@ impl Plan {
         self.ending == Ending::Well && self.way == Way::ReadsAll && self.leaves == TURNS
     }
 
-    fn upload(&self) -> Upload {
+    fn upload(&self, client: &Arc<Mutex<Client>>) -> Upload {
         // Where it does not end well there is more to come.
         let more = u64::from(self.ending != Ending::Well) * 500;
         Upload {
+            client: Arc::clone(client),
             left: self.body,
             piece: self.piece,
             ending: self.ending,
@@ -552,9 +567,11 @@ fn serve(group: &Group, form: &Form, tokio: &Handle) -> Seen {
         panic!("a client waits for nothing before its first request");
     };
     let mut of_client = Some(Box::pin(of_client));
+    let clients: Vec<Arc<Mutex<Client>>> = form.plans.iter().map(|_| Arc::default()).collect();
     let ask = |(number, plan): (usize, &Plan)| {
         let request = Request::post("http://one/").header(NUMBER, number);
-        let request = request.body(plan.upload()).expect("a request");
+        let request = request.body(plan.upload(&clients[number]));
+        let request = request.expect("a request");
         Stage::Asks(Box::pin(requests.send_request(request)))
     };
     let mut stages: Vec<Stage> = form.plans.iter().enumerate().map(ask).collect();
@@ -590,10 +607,16 @@ fn serve(group: &Group, form: &Form, tokio: &Handle) -> Seen {
             break;
         }
         turns += 1;
-        for (stage, plan) in stages.iter_mut().zip(&form.plans) {
-            if turns >= plan.leaves && !stage.is_over() {
+        for ((stage, plan), client) in stages.iter_mut().zip(&form.plans).zip(&clients) {
+            if turns < plan.leaves {
+                continue;
+            }
+            if !stage.is_over() {
                 *stage = Stage::Over(None);
             }
+            let client = &mut *lock(client);
+            client.has_gone = true;
+            client.waker.take().into_iter().for_each(Waker::wake);
         }
         let is_turn = turns > form.at;
         match form.breaks {
