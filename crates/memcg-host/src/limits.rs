@@ -147,7 +147,8 @@ impl HostLimits {
             limits.add_v2(&levels.shown)
         }
         limits.place = levels;
-        if limits.levels.iter().any(|level| level.max.is_some()) {
+        let has_limits = |level: &Level| level.max.is_some() || level.high.is_some();
+        if limits.levels.iter().any(has_limits) {
             limits.version = version;
         }
         limits.add_up();

@@ -93,6 +93,18 @@ fn asks_nothing(what: &str, parts: &[&str]) {
     );
 }
 
+/// A level whose max cannot be read is judged by its high, and by what it holds itself.
+#[test]
+fn a_high_beside_a_max_that_cannot_be_read() {
+    let max = file("pod/memory.max", "a lot");
+    let high = limit("pod/memory.high", 1000);
+    let full = stat("pod", &[("anon", 980)]);
+    let state = after_a_look(&[SYSTEM, V2, &max, &high, &full]);
+    let level = state.level.clone().expect("a look");
+    assert!(state.asked > 0 && state.fault.is_some(), "{state:?}");
+    assert_eq!(level.held / MIB, 980, "{state:?}");
+}
+
 /// The limit of each level is held against what that level has.
 #[test]
 fn each_level_by_its_own_usage() {

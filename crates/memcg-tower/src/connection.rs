@@ -146,7 +146,8 @@ impl Writes {
     /// So many bytes were taken.
     #[inline]
     fn taken(&mut self, bytes: usize) {
-        if self.pending.is_some() {
+        // After a flush that is done none is pending, and what was waited is still off.
+        if self.pending.is_some() || self.left < self.pace.time {
             self.taken_late(bytes);
         }
     }

@@ -3,6 +3,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use http::Request;
 use memcg::{Group, Limits, Runtime};
 use memcg_tower::{AdmissionLayer, ConnectionPace};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 const KIB: usize = 1 << 10;
@@ -204,4 +206,50 @@ async fn what_goes_through_is_as_it_was() {
         }
     }
     assert!(read == sends.await.unwrap(), "in this order");
+}
+
+/// A socket that takes what it is told to.
+struct Takes(bool);
+
+impl AsyncWrite for Takes {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        if self.0 {
+            Poll::Ready(Ok(data.len()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A flush that is done ends a wait, and gives no time back; what the client takes after that does.
+#[test]
+fn what_is_taken_after_a_flush_gives_time_back() {
+    let time = Duration::from_millis(1);
+    let pace = ConnectionPace::new().write_timeout(time).least_rate(0);
+    let mut paced = pace.connection(Takes(false));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut paced = Pin::new(&mut paced);
+    let waits = paced.as_mut().poll_write(&mut context, b"one");
+    assert!(waits.is_pending(), "{waits:?}");
+    std::thread::sleep(5 * time);
+    let flushed = paced.as_mut().poll_flush(&mut context);
+    assert!(matches!(flushed, Poll::Ready(Ok(()))), "{flushed:?}");
+    paced.as_mut().get_mut().get_mut().0 = true;
+    let taken = paced.as_mut().poll_write(&mut context, b"one");
+    assert!(matches!(taken, Poll::Ready(Ok(3))), "{taken:?}");
+    paced.as_mut().get_mut().get_mut().0 = false;
+    let waits = paced.as_mut().poll_write(&mut context, b"two");
+    assert!(waits.is_pending(), "it has all of its time: {waits:?}");
 }

@@ -513,7 +513,7 @@ const SIZES: [u64; 14] = [
     0, 1, 7, 16, 64, 100, 128, 300, 512, 1_000, 1_024, 2_048, 4_096, 20_000,
 ];
 
-fn pick<T: Copy>(rng: &mut Xoshiro256PlusPlus, of: &[T]) -> T {
+pub(crate) fn pick<T: Copy>(rng: &mut Xoshiro256PlusPlus, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 

@@ -94,6 +94,9 @@ impl Server {
                 keep(client, events)
             });
             self.answer_all();
+            // Now: it would wait for the next look, which no one else may ask for.
+            self.clients
+                .retain(|client| !matches!(client.state, State::Gone));
             self.drop_slowest();
             self.accept();
         }

@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Limits, Runtime};
 use memcg_observe::{Endpoint, EndpointGuard, serve};
@@ -335,6 +335,28 @@ fn a_client_that_closes_its_half() {
         .shutdown(Shutdown::Write)
         .expect("a socket");
     assert_eq!(client.line(), None, "it says nothing");
+}
+
+/// Its end does not wait until the service next looks whose time is over.
+#[test]
+fn a_client_that_has_said_all_ends_at_once() {
+    use std::net::Shutdown;
+
+    let service = Service::new(false);
+    let begun = Instant::now();
+    for _ in 0..10 {
+        let mut client = service.client();
+        client.say(b"{\"get\":{\"path\":\"/\",\"file\":\"memory.max\"}}\n");
+        client
+            .0
+            .get_mut()
+            .shutdown(Shutdown::Write)
+            .expect("a socket");
+        assert_eq!(client.line(), Some(json!({"ok": "max\n"})));
+        assert_eq!(client.line(), None, "after all answers");
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?} for ten clients");
 }
 
 #[test]

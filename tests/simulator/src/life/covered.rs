@@ -29,6 +29,10 @@ impl Life {
         let Some(group) = self.group(group) else {
             return;
         };
+        // Where limits only count nothing is refused.
+        if self.twin.is_observed(group) {
+            return;
+        }
         // What an allocator hands out is charged by force.
         if self.twin.margin(group, 0, None) < u64::from(steps) * MOST {
             return;

@@ -652,6 +652,8 @@ impl Life {
             }
         }
         if let Some(runtime) = self.runtime.take() {
+            #[cfg(feature = "adapters")]
+            self.forget_pages();
             drop(runtime);
             self.twin.offline_tree(0);
         }

@@ -28,6 +28,8 @@ pub enum Adapter {
     ResizeExternal(u8, u8, u32),
     /// It ends.
     DropExternal(u8),
+    /// A task of that group panics, and the program's hook keeps something of it.
+    PanicHook(u8),
 
     /// A channel of that group begins.
     Channel(u8),
@@ -41,6 +43,18 @@ pub enum Adapter {
     SendLossy(u8, bool, Size),
     /// Room is charged, then a message is sent.
     Reserve(u8, Size),
+    /// A message is sent by a sink, which is closed then; true: flushed before.
+    SendBySink(u8, Size, bool),
+    /// In a tree of its own a send is delayed above a high, for so many milliseconds at most.
+    SendDelayed(u16),
+    /// Room is charged for a message of so many bytes, with a sender, if it is there at once.
+    Permit(u8, Size),
+    /// Such room is used, for a message or for none, by a number.
+    UsePermit(u8, u8),
+    /// A handle that does not keep the channel open is made, or becomes its senders where they have gone.
+    Weak(u8),
+    /// Tasks of tokio run in groups of a tree of their own, as a seed says.
+    Tasks(u64),
     /// A charge of any group is sent as a message.
     SendCharged(u8, u8),
     /// A send that waits is dropped.
@@ -90,6 +104,13 @@ pub enum Adapter {
     /// A connection of that group serves one request, by the number of a form, with so many bytes of a
     /// body and of an answer. It breaks in a way that a number says, at the call or turn of another.
     Serve(u8, u8, u32, u32, u8, u8),
+    /// A connection of that group has several streams at once, as a seed says. It breaks as the one
+    /// above does.
+    Streams(u8, u8, u8, u8, u64),
+    /// A client takes what it is sent, or leaves it, as a seed says.
+    Paced(u64),
+    /// Requests of a tree of their own go through several layers, as a seed says.
+    Layered(u64),
 
     /// A vector in pages begins.
     Pages(u8, u16),
@@ -123,6 +144,8 @@ pub enum Adapter {
     PerCpu(u8, u16),
     /// It ends.
     DropPerCpu(u8),
+    /// Containers of that group have values whose own code panics, as a seed says.
+    Values(u8, u64),
     /// Pages have moved by so many nodes; true: containers look them up again.
     MovePages(u8, bool),
 
@@ -136,11 +159,19 @@ pub enum Adapter {
     Reconcile(u8, u16),
     /// In a tree of its own a max follows such limits, while the thread that asks caches is busy.
     HostWhileBusy(u16),
+    /// Control groups in each other have files as a seed says, which are read.
+    HostLevels(u64),
+    /// In a tree of its own memory is asked for, by such files, which change.
+    HostReclaims(u64),
+    /// In a tree of its own a max makes room for what is not charged, while limits change.
+    HostUncharged(u64),
     /// The max follows no more.
     Unfollow,
 
     /// The page of metrics is read, by the number of its form.
     Scrape(u8),
+    /// A socket answers questions about a tree of its own, of clients as a seed says.
+    Ask(u64),
     /// The files of a group are read.
     Files(u8),
     /// A limit is written into a file of a group, by the number of its text.
@@ -225,7 +256,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
     let refuses = swarm.faults && rng.random_bool(0.25);
     let bytes = pick(rng, &SIZES);
     let made = match rng.random_range(0..6) {
-        0 if swarm.allocators => match rng.random_range(0..14) {
+        0 if swarm.allocators => match rng.random_range(0..15) {
+            14 => Adapter::PanicHook(a),
             0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
             3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
             5 => Adapter::Free(a),
@@ -236,7 +268,15 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             12 => Adapter::ResizeExternal(a, b, pick(rng, &[0, 1, 5_000, 30_000])),
             _ => Adapter::DropExternal(a),
         },
-        1 if swarm.channels => match rng.random_range(0..26) {
+        1 if swarm.channels => match rng.random_range(0..32) {
+            28 => Adapter::Permit(near, message(rng)),
+            29 => Adapter::UsePermit(near, rng.random()),
+            30 => Adapter::Weak(near),
+            31 if rng.random_bool(0.3) => Adapter::Tasks(rng.random()),
+            31 => return None,
+            26 => Adapter::SendBySink(near, message(rng), rng.random()),
+            27 if rng.random_bool(0.2) => Adapter::SendDelayed(pick(rng, &[0, 1, 20, 400])),
+            27 => return None,
             0 | 1 => Adapter::Channel(a),
             2..=6 => Adapter::Send(near, message(rng)),
             7 => Adapter::SendTimeout(near, message(rng), pick(rng, &[0, 1, 20, 1_000])),
@@ -256,7 +296,15 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
             _ => return None,
         },
-        2 if swarm.requests => match rng.random_range(0..25) {
+        2 if swarm.requests => match rng.random_range(0..28) {
+            27 => Adapter::Layered(rng.random()),
+            26 => {
+                let (form, way) = (rng.random(), rng.random_range(0..12));
+                let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);
+                Adapter::Streams(a, form, way, at, rng.random())
+            }
+            25 if rng.random_bool(0.1) => Adapter::Paced(rng.random()),
+            25 => return None,
             24 => {
                 let bytes =
                     |rng: &mut Xoshiro256PlusPlus| pick(rng, &[0, 100, 5_000, 20_000, 45_000]);
@@ -267,7 +315,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             }
             0..=4 => {
                 let lengths = [None, None, Some(0), Some(100), Some(5_000), Some(20_000)];
-                Adapter::Request(a, rng.random_range(0..16), pick(rng, &lengths))
+                Adapter::Request(a, rng.random_range(0..32), pick(rng, &lengths))
             }
             5..=8 => Adapter::Comes(near, bytes),
             9 => Adapter::ComesNoMore(near, !refuses),
@@ -280,7 +328,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             22 => Adapter::Sent(near),
             _ => Adapter::Leave(near),
         },
-        3 if swarm.containers => match rng.random_range(0..22) {
+        3 if swarm.containers => match rng.random_range(0..23) {
+            22 => Adapter::Values(a, rng.random()),
             20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),
             21 => Adapter::CutPages(near, pick(rng, &[0, 1, 500, 1_100])),
             0 | 1 => Adapter::Pages(a, pick(rng, &[0, 0, 1, 600, 2_000])),
@@ -299,7 +348,11 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             18 => Adapter::DropPerCpu(a),
             _ => Adapter::MovePages(rng.random_range(0..4), rng.random_bool(0.7)),
         },
-        4 if swarm.host => match rng.random_range(0..10) {
+        4 if swarm.host => match rng.random_range(0..13) {
+            10 => Adapter::HostLevels(rng.random()),
+            11 if rng.random_bool(0.4) => Adapter::HostReclaims(rng.random()),
+            12 if rng.random_bool(0.4) => Adapter::HostUncharged(rng.random()),
+            11 | 12 => return None,
             0 | 1 => Adapter::Follow(a, pick(rng, &[1, 50, 100])),
             2..=4 => Adapter::HostLimit(pick(rng, &[4, 40, 100, 2_000, 60_000])),
             5 | 6 if swarm.faults => Adapter::HostFault(rng.random()),
@@ -308,7 +361,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             9 => Adapter::Unfollow,
             _ => return None,
         },
-        5 if swarm.metrics => match rng.random_range(0..6) {
+        5 if swarm.metrics => match rng.random_range(0..7) {
+            6 if rng.random_bool(0.2) => Adapter::Ask(rng.random()),
+            6 => return None,
             0..=2 => Adapter::Scrape(rng.random_range(0..8)),
             3 => Adapter::Files(a),
             _ => Adapter::WriteFile(a, rng.random_range(0..8), size(rng)),
@@ -351,6 +406,22 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
             }
             story
         }
+        // A channel that was empty once is full, near a limit, and ends.
+        Adapter::Channel(_) if rng.random_bool(0.2) => {
+            let channel = rng.random_range(0..3);
+            let with = |adapter| What::With(adapter);
+            let send = || with(Adapter::Send(channel, Size::Bytes(3_000)));
+            vec![
+                with(Adapter::Receive(channel)),
+                What::Set(0, Kind::Max, Size::Above(pick(rng, &[3_500, 6_500]))),
+                send(),
+                send(),
+                with(Adapter::Receive(channel)),
+                with(Adapter::Receive(channel)),
+                with(Adapter::DropReceiver(channel)),
+                What::Unset(0, Kind::Max),
+            ]
+        }
         Adapter::Channel(_) if rng.random_bool(0.3) => {
             let channel = rng.random_range(0..3);
             vec![
@@ -377,6 +448,21 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
                 What::With(Adapter::Answer(request, 1, 100, true)),
                 of(Adapter::Take),
             ]
+        }
+        // Several wait to promise something, one goes, and there is room for some.
+        Adapter::Request(group, form, Some(20_000)) if rng.random_bool(0.3) => {
+            let request = |form| What::With(Adapter::Request(group, form, Some(20_000)));
+            // They wait, and differ in what they take themselves.
+            let mut story = vec![
+                What::Set(0, Kind::Max, Size::Above(30_000)),
+                request(16 | form),
+            ];
+            story
+                .extend((0..rng.random_range(2..4)).map(|_| request(pick(rng, &[16, 20, 24, 28]))));
+            story.push(What::With(Adapter::Leave(rng.random_range(0..4))));
+            let room = pick(rng, &[23_000, 26_000, 45_000, 60_000]);
+            story.push(What::Set(0, Kind::Max, Size::Above(room)));
+            story
         }
         // A frame that finds no room.
         Adapter::Answer(request, ..) if rng.random_bool(0.2) => vec![

@@ -5,14 +5,16 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
+use memcg::Group;
 use memcg::allocator::catch_up;
 use memcg_alloc::{
     EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
-    charge_external, unowned_bytes,
+    charge_external, unowned_bytes, unowned_panic_hook,
 };
 
 use super::super::Life;
@@ -23,6 +25,8 @@ use crate::twin::Key;
 const OBJECTS_MAX: usize = 24;
 
 thread_local! {
+    /// What a hook of a panic keeps.
+    static KEPT: RefCell<Option<ExternalCharge>> = const { RefCell::new(None) };
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -77,6 +81,22 @@ unsafe impl Allocator for Inner {
     }
 }
 
+/// What a hook allocates as a task of a group panics is no group's.
+fn panic_in(group: &Group) {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(unowned_panic_hook(|_| {
+        assert_eq!(Group::current(), None, "a hook of a panic");
+        KEPT.with(|kept| *kept.borrow_mut() = Some(charge_external(1_000)));
+    }));
+    let (live, unowned) = (group.live(), unowned_bytes());
+    let panicked = catch_unwind(AssertUnwindSafe(|| group.run(|| panic!("on purpose"))));
+    std::panic::set_hook(told);
+    assert!(panicked.is_err(), "it panics");
+    let found = (group.live() - live, unowned_bytes() - unowned);
+    assert_eq!(found, (0, 1_000), "what a hook keeps");
+    KEPT.with(|kept| kept.borrow_mut().take());
+}
+
 /// The global allocators, by their thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
@@ -121,6 +141,14 @@ impl Place {
         for at in from..size {
             // SAFETY: the memory has so many bytes, says the caller.
             unsafe { self.0.as_ptr().add(at).write(at as u8) };
+        }
+    }
+
+    fn is_zeroed(self, from: usize, size: usize) {
+        for at in from..size {
+            // SAFETY: the memory has so many bytes, says the caller, and they are written.
+            let found = unsafe { self.0.as_ptr().add(at).read() };
+            assert_eq!(found, 0, "byte {at} of {size}, which are zeroed");
         }
     }
 
@@ -221,6 +249,11 @@ impl Life {
                         .allocators
                         .externals
                         .push(External { key, charge });
+                }
+            }
+            Adapter::PanicHook(group) => {
+                if let Some(group) = self.group(group) {
+                    self.on(op, group, panic_in);
                 }
             }
             Adapter::ResizeExternal(number, group, bytes) => {
@@ -358,17 +391,25 @@ impl Life {
         });
     }
 
-    fn block(&mut self, op: &Op, group: u8, bytes: u32, refuses: bool) {
+    fn block(&mut self, op: &Op, number: u8, bytes: u32, refuses: bool) {
         let room = self.adapters.allocators.blocks.len() < OBJECTS_MAX;
-        let Some(group) = self.group(group).filter(|_| room) else {
+        let Some(group) = self.group(number).filter(|_| room) else {
             return;
         };
         let layout = layout(bytes, bytes as u8);
         let size = layout.size() as u64;
+        let zeroed = number.is_multiple_of(2);
         let (allocator, place) = self.on(op, group, move |group| {
             let allocator = GroupAlloc::over(group, Inner);
-            let block = while_refusing(refuses, || allocator.allocate(layout));
-            (allocator, block.ok().map(|block| Place(block.cast())))
+            let block = while_refusing(refuses, || match zeroed {
+                true => allocator.allocate_zeroed(layout),
+                false => allocator.allocate(layout),
+            });
+            let place = block.ok().map(|block| Place(block.cast()));
+            if let Some(place) = place.filter(|_| zeroed) {
+                place.is_zeroed(0, layout.size());
+            }
+            (allocator, place)
         });
         // What the allocator below refuses has been charged for a moment.
         match place {
@@ -398,18 +439,23 @@ impl Life {
         let (old, place) = (block.layout, block.place);
         let new = Layout::from_size_align(bytes.max(1) as usize, old.align()).expect("small");
         let allocator = block.allocator.clone();
+        let zeroed = number.is_multiple_of(2);
         let moved = self.actor(op).run(move || {
             let place = place;
             // SAFETY: the block is of that allocator and layout; the new one is larger, or smaller.
             let resize = || unsafe {
-                if new.size() >= old.size() {
-                    allocator.grow(place.0, old, new)
-                } else {
-                    allocator.shrink(place.0, old, new)
+                match new.size() >= old.size() {
+                    true if zeroed => allocator.grow_zeroed(place.0, old, new),
+                    true => allocator.grow(place.0, old, new),
+                    false => allocator.shrink(place.0, old, new),
                 }
             };
             let moved = while_refusing(refuses, resize);
-            moved.ok().map(|block| Place(block.cast()))
+            let moved = moved.ok().map(|block| Place(block.cast()));
+            if let Some(moved) = moved.filter(|_| zeroed) {
+                moved.is_zeroed(old.size(), new.size());
+            }
+            moved
         });
         let more = (new.size() as u64).saturating_sub(old.size() as u64);
         match moved {

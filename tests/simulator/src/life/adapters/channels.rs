@@ -1,19 +1,26 @@
 //! Channels whose messages are charged, and charges that wait by tokio's clock.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, Charged, Group};
+use futures_sink::Sink;
+use memcg::{Bytes, Charged, Group, Limits};
 use memcg_tokio::{
-    DropPolicy, LossySender, Receiver, SendError, Sender, channel, charge_timeout, message_overhead,
+    DropPolicy, LossySender, OwnedPermit, PollSender, Receiver, SendError, Sender, WeakSender,
+    channel, charge_timeout, charge_until, message_overhead,
 };
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::time::Instant;
 
 use super::super::Life;
 use super::Waits;
 use crate::denied;
-use crate::holds::{Holds, ensure};
+use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Adapter, Op, Size, Verb};
 use crate::twin::{Key, No};
 
@@ -65,7 +72,12 @@ pub(super) struct Send {
     number: u64,
     bytes: u64,
     waits: Waits<Result<(), SendError<Message>>>,
+    /// By tokio's clock it has ended by then.
+    until: Option<Instant>,
 }
+
+/// Sinks that were closed: they keep no channel open.
+type Closed = Arc<Mutex<Vec<PollSender<Message>>>>;
 
 pub(super) struct Channel {
     group: usize,
@@ -74,6 +86,9 @@ pub(super) struct Channel {
     receiver: Option<Receiver<Message>>,
     queue: VecDeque<InQueue>,
     pub(super) sends: Vec<Send>,
+    sinks: Closed,
+    permits: Vec<(Key, OwnedPermit<Message>)>,
+    weak: Option<WeakSender<Message>>,
     is_closed: bool,
 }
 
@@ -89,6 +104,96 @@ fn refusal(unsent: SendError<Message>) -> Option<memcg::ChargeError> {
         SendError::Refused(_, refusal) => Some(refusal),
         _ => None,
     }
+}
+
+/// Of a sink that is closed, or whose channel is, the message that has come to nothing.
+fn unsent(error: SendError<Option<Message>>) -> SendError<Message> {
+    let is_there = "the sink has taken a message";
+    match error {
+        SendError::Refused(message, refusal) => {
+            SendError::Refused(message.expect(is_there), refusal)
+        }
+        SendError::Closed(message) => SendError::Closed(message.expect(is_there)),
+        other => unreachable!("no other reason is known: {other}"),
+    }
+}
+
+/// A sink takes a message, and is closed, whatever becomes of that.
+async fn send_by_sink(
+    sender: Sender<Message>,
+    message: Message,
+    flushes: bool,
+    closed: Closed,
+) -> Result<(), SendError<Message>> {
+    let mut sink = PollSender::new(sender);
+    let ready = poll_fn(|context| Pin::new(&mut sink).poll_ready(context)).await;
+    let mut sent = match ready {
+        Ok(()) => Pin::new(&mut sink).start_send(message).map_err(unsent),
+        Err(_) => Err(SendError::Closed(message)),
+    };
+    if flushes && sent.is_ok() {
+        sent = poll_fn(|context| Pin::new(&mut sink).poll_flush(context).map_err(unsent)).await;
+    }
+    let ends = poll_fn(|context| Pin::new(&mut sink).poll_close(context).map_err(unsent)).await;
+    let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
+    closed.push(sink);
+    sent.and(ends)
+}
+
+/// A send above a high has its bytes, and is delayed for longer than anybody waits. With its time it is
+/// sent; with its channel it gives them back.
+fn send_delayed(milliseconds: u16) {
+    let time = Duration::from_millis(milliseconds.into());
+    let tokio = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    let tokio = tokio.expect("a runtime of one thread");
+    let delays = Duration::from_secs(600);
+    let runtime = memcg::Runtime::builder().batch(0).delay_max(delays).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let group = root.create("queue", Limits::new().high(1_000));
+    let group = group.expect("nothing is in the way");
+    let held = group.force_charge(100_000);
+    let (sender, receiver) = channel::<Message>(&group);
+    let mut receiver = Some(receiver);
+    let closes = milliseconds == 400;
+    let mut waits = Waits::new(async move {
+        match closes {
+            true => sender.send(message(1, 4_000)).await,
+            false => sender.send_timeout(message(1, 4_000), time).await,
+        }
+    });
+    let mut ended = Poll::Pending;
+    let mut polls = |waits: &mut Waits<_>| {
+        // It lets others run before it waits.
+        for _ in 0..8 {
+            ended = waits.poll(tokio.handle());
+            if ended.is_ready() || !waits.is_rung() {
+                break;
+            }
+        }
+        ended.is_ready()
+    };
+    let at_once = polls(&mut waits);
+    assert!(!at_once || milliseconds == 0, "it is not delayed");
+    if closes {
+        receiver = None;
+    } else if !at_once {
+        tokio.block_on(tokio::time::advance(time + Duration::from_millis(1)));
+    }
+    let is_over = at_once || waits.is_rung() && polls(&mut waits);
+    assert!(is_over, "it waits on, and its time is over, or its channel");
+    match ended {
+        Poll::Ready(Err(SendError::Closed(_))) if closes => {}
+        Poll::Ready(Ok(())) if !closes => {
+            let received = receiver.as_mut().map(Receiver::try_recv_charged);
+            assert!(matches!(received, Some(Ok(_))), "its message: {received:?}");
+        }
+        ended => panic!("delayed for {delays:?}, and {ended:?}"),
+    }
+    assert_eq!(group.live(), held.bytes(), "of a send that came to nothing");
 }
 
 /// Of many messages that take the place of earlier ones nothing is left while the receiver stands
@@ -150,7 +255,43 @@ impl Channel {
     }
 
     fn has_senders(&self) -> bool {
-        self.senders.is_some() || !self.sends.is_empty()
+        self.senders.is_some() || !self.sends.is_empty() || !self.permits.is_empty()
+    }
+
+    /// What the channel says of itself.
+    fn holds(&self) -> Holds {
+        let has_senders = self.has_senders();
+        if let Some(weak) = &self.weak {
+            let found = (weak.strong_count() > 0, weak.upgrade().is_some());
+            ensure_eq!(found, (has_senders, has_senders), "senders of a channel");
+        }
+        let Some(receiver) = &self.receiver else {
+            return Ok(());
+        };
+        let found = (receiver.len(), receiver.is_empty());
+        let known = (self.queue.len(), self.queue.is_empty());
+        ensure_eq!(found, known, "messages of a channel");
+        let found = (
+            receiver.is_closed(),
+            receiver.sender_strong_count() > 0,
+            receiver.sender_weak_count(),
+        );
+        let is_closed = self.is_closed || !has_senders;
+        let known = (is_closed, has_senders, usize::from(self.weak.is_some()));
+        ensure_eq!(found, known, "closed, senders and weak ones of a channel");
+        if let Some((sender, ..)) = &self.senders {
+            let mut closed = pin!(sender.closed());
+            let polled = closed
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            let found = (sender.is_closed(), polled.is_ready());
+            let known = (self.is_closed, self.is_closed);
+            ensure_eq!(found, known, "closed, as senders say");
+        }
+        for (_, permit) in &self.permits {
+            ensure!(permit.bytes() > 0, "{permit:?}");
+        }
+        Ok(())
     }
 }
 
@@ -175,12 +316,21 @@ impl Life {
                         receiver: Some(receiver),
                         queue: VecDeque::new(),
                         sends: Vec::new(),
+                        sinks: Closed::default(),
+                        permits: Vec::new(),
+                        weak: None,
                         is_closed: false,
                     });
                 }
             }
             Adapter::TurnsOfMessages(bytes) => {
                 self.actor(op).run(move || turns_of_messages(bytes.into()));
+            }
+            Adapter::Tasks(seed) => {
+                self.actor(op).run(move || super::tasks::live(seed));
+            }
+            Adapter::SendDelayed(milliseconds) => {
+                self.actor(op).run(move || send_delayed(milliseconds));
             }
             Adapter::ChargeTimeout(group, size, milliseconds) => {
                 self.charge_timeout(op, group, size, milliseconds);
@@ -190,6 +340,10 @@ impl Life {
             | Adapter::TrySend(number, ..)
             | Adapter::SendLossy(number, ..)
             | Adapter::Reserve(number, ..)
+            | Adapter::SendBySink(number, ..)
+            | Adapter::Permit(number, _)
+            | Adapter::UsePermit(number, _)
+            | Adapter::Weak(number)
             | Adapter::SendCharged(number, _)
             | Adapter::DropSend(number, _)
             | Adapter::BurstOfSends(number)
@@ -202,11 +356,9 @@ impl Life {
                 if let Some(at) = self.channel(number) {
                     self.step_channel(op, at, adapter);
                     self.settle_accounts();
-                    self.adapters.channels.retain(|channel| {
-                        channel.receiver.is_some()
-                            || channel.senders.is_some()
-                            || !channel.sends.is_empty()
-                    });
+                    self.adapters
+                        .channels
+                        .retain(|channel| channel.receiver.is_some() || channel.has_senders());
                 }
             }
             _ => unreachable!("an operation on channels"),
@@ -215,17 +367,34 @@ impl Life {
 
     fn step_channel(&mut self, op: &Op, at: usize, adapter: &Adapter) {
         match *adapter {
-            Adapter::Send(_, size) => self.send(op, at, size, |sender, message, _| async move {
-                sender.send(message).await
-            }),
+            Adapter::Send(_, size) => {
+                let verb = Verb::WaitNot;
+                self.send(op, at, size, verb, |sender, message, _| async move {
+                    sender.send(message).await
+                });
+            }
             Adapter::SendTimeout(_, size, milliseconds) => {
-                let time = Duration::from_millis(milliseconds.into());
-                self.send(op, at, size, move |sender, message, _| async move {
+                let (verb, time) = (Verb::WaitNot, Duration::from_millis(milliseconds.into()));
+                let sends = self.adapters.channels[at].sends.len();
+                self.send(op, at, size, verb, move |sender, message, _| async move {
                     sender.send_timeout(message, time).await
+                });
+                let _inside = self.adapters.tokio.enter();
+                if let Some(send) = self.adapters.channels[at].sends.get_mut(sends) {
+                    // Tokio's clock is told in whole milliseconds.
+                    send.until = Some(Instant::now() + time + Duration::from_millis(1));
+                }
+            }
+            Adapter::SendBySink(_, size, flushes) => {
+                // Its first attempt does not wait.
+                let (verb, closed) = (Verb::Try, Arc::clone(&self.adapters.channels[at].sinks));
+                self.send(op, at, size, verb, move |sender, message, _| {
+                    send_by_sink(sender, message, flushes, closed)
                 });
             }
             Adapter::Reserve(_, size) => {
-                self.send(op, at, size, |sender, message, bytes| async move {
+                let verb = Verb::WaitNot;
+                self.send(op, at, size, verb, |sender, message, bytes| async move {
                     match sender.reserve(Bytes(bytes)).await {
                         Ok(charge) => sender.send_charged(Charged::new(message, charge)),
                         Err(SendError::Refused((), refusal)) => {
@@ -236,6 +405,24 @@ impl Life {
                 });
             }
             Adapter::TrySend(_, size) => self.try_send(op, at, size),
+            Adapter::Permit(_, size) => self.permit(op, at, size),
+            Adapter::UsePermit(_, way) => self.use_permit(op, at, way),
+            Adapter::Weak(_) => {
+                let channel = &mut self.adapters.channels[at];
+                channel.weak = match (channel.weak.take(), &channel.senders) {
+                    (None, Some((sender, ..))) => Some(sender.downgrade()),
+                    (Some(weak), None) => {
+                        // As long as a send or a permit has one it brings a sender back.
+                        let policies = [DropPolicy::Oldest, DropPolicy::Newest];
+                        channel.senders = weak.upgrade().map(|sender| {
+                            let [oldest, newest] = policies.map(|policy| sender.lossy(policy));
+                            (sender, oldest, newest)
+                        });
+                        Some(weak)
+                    }
+                    (_, _) => None,
+                };
+            }
             Adapter::SendLossy(_, newest, size) => self.send_lossy(op, at, newest, size),
             Adapter::SendCharged(_, charge) => self.send_charged(op, at, charge),
             Adapter::DropSend(_, number) => {
@@ -335,7 +522,13 @@ impl Life {
         let time = Duration::from_millis(milliseconds.into());
         let handle: Group = self.handle(group).clone();
         let tokio = self.tokio();
-        let mut waits = Box::pin(async move { charge_timeout(&handle, Bytes(bytes), time).await });
+        let has_deadline = op.0 % 2 == 1;
+        let mut waits = Box::pin(async move {
+            match has_deadline {
+                true => charge_until(&handle, Bytes(bytes), Instant::now() + time).await,
+                false => charge_timeout(&handle, Bytes(bytes), time).await,
+            }
+        });
         // Of a time of nothing tokio's clock tells a moment later.
         let told = Some(time.max(Duration::from_millis(1)));
         let inside = std::future::poll_fn(move |context| {
@@ -376,6 +569,7 @@ impl Life {
         op: &Op,
         at: usize,
         size: Size,
+        verb: Verb,
         call: impl FnOnce(Sender<Message>, Message, u64) -> F,
     ) where
         F: Future<Output = Result<(), SendError<Message>>> + std::marker::Send + 'static,
@@ -391,7 +585,7 @@ impl Life {
         let bytes = length + message_overhead::<Message>() as u64;
         let of_call = call(sender.clone(), message(number, length as usize), bytes);
         let mut waits = Waits::new(of_call);
-        let ask = self.ask(group, 0, Verb::WaitNot, bytes);
+        let ask = self.ask(group, 0, verb, bytes);
         let tokio = self.tokio();
         let (waits, polled) = self.actor(op).run(move || {
             let polled = waits.poll(&tokio);
@@ -404,6 +598,7 @@ impl Life {
                     number,
                     bytes,
                     waits,
+                    until: None,
                 });
             }
             Poll::Ready(Ok(())) => {
@@ -462,6 +657,73 @@ impl Life {
         }
     }
 
+    fn permit(&mut self, op: &Op, at: usize, size: Size) {
+        if self.adapters.channels[at].permits.len() >= SENDS_MAX {
+            return;
+        }
+        let Some((_, length)) = self.next_message(at, size) else {
+            return;
+        };
+        let channel = &self.adapters.channels[at];
+        let (group, is_closed) = (channel.group, channel.is_closed);
+        let Some((sender, ..)) = channel.senders.as_ref() else {
+            return;
+        };
+        let sender = sender.clone();
+        let bytes = length + message_overhead::<Message>() as u64;
+        let ask = self.ask(group, 0, Verb::Try, bytes);
+        let found = self.actor(op).run(move || {
+            let taken = sender.try_reserve_owned(Bytes(bytes));
+            taken.map_err(|error| error.refusal().cloned())
+        });
+        match found {
+            Ok(permit) => {
+                assert!(!is_closed, "room is there, and the channel is closed");
+                assert_eq!(permit.bytes(), bytes, "of a permit");
+                self.agree(ask, Ok(()));
+                let key = self.twin.hold(group, 0, bytes);
+                self.adapters.channels[at].permits.push((key, permit));
+            }
+            Err(None) => assert!(is_closed, "the channel is open"),
+            Err(Some(error)) => {
+                self.agree::<()>(ask, Err(error));
+            }
+        }
+    }
+
+    fn use_permit(&mut self, op: &Op, at: usize, way: u8) {
+        let channel = &mut self.adapters.channels[at];
+        if channel.permits.is_empty() {
+            return;
+        }
+        let number = usize::from(way / 4) % channel.permits.len();
+        let (key, permit) = channel.permits.remove(number);
+        let is_closed = channel.is_closed;
+        if way.is_multiple_of(4) {
+            self.twin.release(key);
+            return self.actor(op).run(move || drop(permit));
+        }
+        if way % 4 == 1 {
+            self.twin.release(key);
+            return self.actor(op).run(move || drop(permit.release()));
+        }
+        self.adapters.next_message += 1;
+        let number = self.adapters.next_message;
+        let sent = self
+            .actor(op)
+            .run(move || permit.send(message(number, 8)).is_ok());
+        assert_eq!(sent, !is_closed, "what is permitted is sent");
+        if is_closed {
+            self.twin.release(key);
+        } else {
+            self.adapters.channels[at].queue.push_back(InQueue {
+                number,
+                key,
+                may_be_dropped: false,
+            });
+        }
+    }
+
     /// A message goes where it fits, or others make room for it, or it is lost.
     fn send_lossy(&mut self, op: &Op, at: usize, newest: bool, size: Size) {
         let Some((number, length)) = self.next_message(at, size) else {
@@ -513,6 +775,11 @@ impl Life {
                 assert_eq!(told, lost, "messages that are lost");
                 assert!(!is_closed, "it is sent, and the channel is closed");
                 if newest && lost == 1 {
+                    // What never fits, or has no group any more, is no loss but an error.
+                    let is_right =
+                        matches!(self.twin.admits(group, 0, bytes, None), Err(No::Full(_)))
+                            && !self.twin.never_fits(group, bytes);
+                    assert!(is_right || !is_quiet || waits, "a message is lost silently");
                     return;
                 }
                 let fits = self.twin.admits(group, 0, bytes, None).is_ok();
@@ -608,6 +875,7 @@ impl Life {
 
     /// No send is forgotten: the first does not fit, where nothing else waits.
     pub(super) fn sends_hold(&self) -> Holds {
+        self.adapters.channels.iter().try_for_each(Channel::holds)?;
         let mut all = self
             .adapters
             .channels
@@ -618,6 +886,16 @@ impl Life {
         };
         if channel.is_closed {
             return Err("a send waits, and the channel is closed".into());
+        }
+        let _inside = self.adapters.tokio.enter();
+        let now = Instant::now();
+        let mut all_sends = self.adapters.channels.iter().flat_map(|it| &it.sends);
+        let is_late = |send: &&Send| send.until.is_some_and(|until| until < now);
+        if let Some(send) = all_sends.find(is_late) {
+            return Err(format!(
+                "{} bytes of a message wait, and time is over",
+                send.bytes
+            ));
         }
         let others = all.next().is_some()
             || self.waiting().next().is_some()
@@ -686,8 +964,14 @@ impl Life {
 
     fn receive(&mut self, op: &Op, at: usize) {
         let expected = self.expected(at);
-        let received = self.with_receiver(op, at, |receiver| {
-            receiver.poll_recv(&mut Context::from_waker(Waker::noop()))
+        let only_looks = op.0 % 2 == 1;
+        let received = self.with_receiver(op, at, move |receiver| match only_looks {
+            false => receiver.poll_recv(&mut Context::from_waker(Waker::noop())),
+            true => match receiver.try_recv() {
+                Ok(message) => Poll::Ready(Some(message)),
+                Err(TryRecvError::Disconnected) => Poll::Ready(None),
+                Err(TryRecvError::Empty) => Poll::Pending,
+            },
         });
         let Some(received) = received else { return };
         assert_eq!(kind(&received), expected, "received");
@@ -746,6 +1030,37 @@ impl Life {
             self.twin.release(message.key);
         }
         self.actor(op).run(move || drop(receiver));
+        self.credit_has_gone(at);
+    }
+
+    /// No credit is kept for a channel that has no receiver any more, beside that of threads.
+    fn credit_has_gone(&mut self, at: usize) {
+        self.settle_accounts();
+        let group = self.adapters.channels[at].group;
+        // What is used is also what others below have.
+        let is_below = |(other, channel): (usize, &Channel)| {
+            other != at && self.twin.is_within(channel.group, group)
+        };
+        let has_others = self.adapters.channels.iter().enumerate().any(is_below);
+        let is_alone = !has_others && !self.central && self.shared.is_quiet();
+        let are_free = self.actors.iter().all(|actor| !actor.is_busy());
+        let Some(runtime) = self.runtime.clone().filter(|_| is_alone && are_free) else {
+            return;
+        };
+        if self.handles[group].is_empty() {
+            return;
+        }
+        for actor in &self.actors {
+            let runtime = runtime.clone();
+            actor.run(move || _ = runtime.release_thread_credit());
+        }
+        runtime.release_thread_credit();
+        // At once: a thread of the runtime would take back what is idle for a while.
+        let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));
+        assert!(
+            usage == live || self.had_caches,
+            "{usage} bytes are used of a channel that is gone, and {live} are live"
+        );
     }
 
     pub(super) fn end_channels(&mut self, op: &Op) {
@@ -762,8 +1077,14 @@ impl Life {
                 drop(sends);
             });
             self.settle_accounts();
-            let senders = self.adapters.channels[at].senders.take();
-            self.actor(op).run(move || drop(senders));
+            let channel = &mut self.adapters.channels[at];
+            let permits = std::mem::take(&mut channel.permits);
+            let (senders, weak) = (channel.senders.take(), channel.weak.take());
+            for (key, _) in &permits {
+                self.twin.release(*key);
+            }
+            self.actor(op).run(move || drop((permits, senders, weak)));
+            self.settle_accounts();
             self.drop_receiver(op, at);
             self.settle_accounts();
         }

@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use memcg::{Group, Limits};
-use memcg_tower::{AdmissionLayer, ConnectionPace, PacedConnection, RequestBody};
+use memcg_tower::{AdmissionLayer, ConnectionPace, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tower_layer::Layer;
@@ -38,27 +38,27 @@ use crate::script::{Adapter, Op};
 const SMALL: u64 = 8 << 10;
 
 /// What a body of unknown length promises.
-const UNKNOWN: usize = 6_000;
+pub(super) const UNKNOWN: usize = 6_000;
 
 /// Longer than any script.
-const PATIENCE: Duration = Duration::from_secs(1 << 20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1 << 20);
 
 /// What a client sends, and takes, in one turn.
 const PIECE: usize = 6_000;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes of answers: each is one of these from the first on.
-fn answers() -> &'static [u8] {
+pub(super) fn answers() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| (0..1 << 16).map(|place| (place % 251) as u8).collect())
 }
 
 /// How a connection ends before its end, at the call of that number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Break {
+pub(super) enum Break {
     Never,
     /// A write fails, or a flush, or the end.
     Write,
@@ -79,7 +79,7 @@ enum Break {
 }
 
 impl Break {
-    fn of(way: u8) -> Break {
+    pub(super) fn of(way: u8) -> Break {
         let all = [
             Break::Never,
             Break::Write,
@@ -219,9 +219,9 @@ impl AsyncWrite for Socket {
 }
 
 /// A connection as hyper has it.
-struct OfHyper(PacedConnection<Socket>);
+pub(super) struct OfHyper<S>(pub(super) S);
 
-impl Read for OfHyper {
+impl<S: AsyncRead + Unpin> Read for OfHyper<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -236,7 +236,7 @@ impl Read for OfHyper {
     }
 }
 
-impl Write for OfHyper {
+impl<S: AsyncWrite + Unpin> Write for OfHyper<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -302,12 +302,12 @@ impl Drop for Piece {
 }
 
 /// The body of an answer, which makes each frame as it is asked for.
-struct Pieces {
-    at: usize,
-    length: usize,
-    frame: usize,
-    says_length: bool,
-    there: Arc<AtomicU64>,
+pub(super) struct Pieces {
+    pub(super) at: usize,
+    pub(super) length: usize,
+    pub(super) frame: usize,
+    pub(super) says_length: bool,
+    pub(super) there: Arc<AtomicU64>,
 }
 
 impl Body for Pieces {

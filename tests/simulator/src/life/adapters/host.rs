@@ -15,8 +15,11 @@ use tempfile::TempDir;
 use super::super::Life;
 use crate::script::Adapter;
 
-const MACHINE: u64 = 64 << 20;
+pub(super) const MACHINE: u64 = 64 << 20;
 const LIMIT: &str = "sys/fs/cgroup/memory.max";
+
+/// Between two looks at the files.
+pub(super) const PERIOD: Duration = Duration::from_millis(1);
 
 /// For so long a look at the files may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,7 +34,7 @@ pub(super) struct Followed {
 }
 
 /// Replaces a file at once: a reader sees the old content or the new.
-fn write(root: &Path, path: &str, content: &str) {
+pub(super) fn write(root: &Path, path: &str, content: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
     let new = path.with_extension("new");
@@ -93,7 +96,13 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// A cache that gives what it is asked for.
-struct Gives(Mutex<Charge>);
+pub(super) struct Gives(Mutex<Charge>);
+
+impl Gives {
+    pub(super) fn new(held: Charge) -> Gives {
+        Gives(Mutex::new(held))
+    }
+}
 
 impl Reclaim for Gives {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
@@ -103,7 +112,7 @@ impl Reclaim for Gives {
 }
 
 /// Waits for what a thread of the adapter does.
-fn wait_for(mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
+pub(super) fn wait_for(mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "{}", told());
@@ -120,7 +129,7 @@ fn follow_while_busy(mut limits: u16) {
     let group = runtime.root().create("follows", Limits::new());
     let group = group.expect("nothing is in the way");
     let held = group.charge(Bytes(MACHINE / 4)).expect("no limit");
-    let cache = Arc::new(Gives(Mutex::new(held)));
+    let cache = Arc::new(Gives::new(held));
     let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
     let registration = group.register_reclaimer(asked, ReclaimPriority::NORMAL);
     let (is_busy, is_over) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -135,7 +144,7 @@ fn follow_while_busy(mut limits: u16) {
                 ends.wait();
             }
         });
-    let guard = follower.period(Duration::from_millis(1)).start(&group);
+    let guard = follower.period(PERIOD).start(&group);
     let guard = guard.expect("files that can be read");
     let grant = |units: u64| {
         let bytes = units * (MACHINE / 16);
@@ -205,7 +214,7 @@ impl Life {
         }
         let follower = followed.host().follower(followed.share);
         let of = self.handle(group).clone();
-        let started = in_time(move || follower.period(Duration::from_millis(1)).start(&of));
+        let started = in_time(move || follower.period(PERIOD).start(&of));
         // A reclaimer may have been asked on the thread that follows.
         match started {
             Ok(guard) => {

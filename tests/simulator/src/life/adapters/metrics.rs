@@ -7,6 +7,19 @@ use memcg_observe::{Exposition, FileError, GroupFile};
 use super::super::Life;
 use crate::script::{Adapter, Kind, Op, Size};
 
+/// Pages that are read again and again: names on them keep their places. By their form.
+#[derive(Default)]
+pub(super) struct Pages(BTreeMap<u8, Page>);
+
+struct Page {
+    exposition: Exposition,
+    /// The names that it has had, by level.
+    names: BTreeMap<usize, BTreeSet<String>>,
+}
+
+/// Names of a level, for each group that is shown.
+const PLACES: usize = 4;
+
 /// A sample of the page: a name, labels, a figure.
 struct Sample {
     name: String,
@@ -61,12 +74,19 @@ impl Life {
         let before = usages(self);
         let layer =
             |figure: u8| format!("# TYPE memcg_of_a_layer gauge\nmemcg_of_a_layer {figure}\n");
-        let exposition = Exposition::new(&runtime).depth(depth).top(top);
-        // A layer that comes again takes the place of itself, and of no other.
-        let exposition = exposition
-            .layer("one", layer(1))
-            .layer("two", layer(2))
-            .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3));
+        let new = || {
+            let exposition = Exposition::new(&runtime).depth(depth).top(top);
+            // A layer that comes again takes the place of itself, and of no other.
+            Page {
+                exposition: exposition
+                    .layer("one", layer(1))
+                    .layer("two", layer(2))
+                    .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3)),
+                names: BTreeMap::new(),
+            }
+        };
+        let kept = self.adapters.pages.0.entry(form).or_insert_with(new);
+        let exposition = kept.exposition.clone();
         let page = exposition.openmetrics();
         assert!(page.ends_with("# EOF\n"), "the whole page");
         let plain = exposition.text();
@@ -116,14 +136,27 @@ impl Life {
         if top == 50 && is_quiet {
             assert_eq!(shown, of_twin, "the groups of the page");
         }
+        let kept = self.adapters.pages.0.get_mut(&form).expect("it was read");
+        for (name, &level) in &shown {
+            kept.names.entry(level).or_default().insert(name.clone());
+        }
         for level in 1..=depth {
             let count = shown.values().filter(|&&at| at == level).count();
             assert!(count <= top, "{count} groups of level {level}");
             let is_there = of_twin.values().any(|&at| at == level);
-            assert!(count > 0 || !is_there || !is_quiet, "none of level {level}");
+            let names = kept.names.get(&level).map_or(0, BTreeSet::len);
+            assert!(names <= top * PLACES, "{names} names of level {level}");
+            // Those that had its places may have gone, or those below them.
+            let is_full = names == top * PLACES || top == 1 && level > 1;
+            assert!(
+                count > 0 || !is_there || is_full || !is_quiet,
+                "none of level {level}"
+            );
         }
         let root = figure("memcg_usage_bytes", "/");
         let after = usages(self);
+        let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
+        let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
         for (group, handles) in self.handles.iter().enumerate() {
             let path = self.twin.path(group);
             let is_shown = self.twin.groups[group].online && shown.contains_key(&path);
@@ -136,6 +169,11 @@ impl Life {
                 ("memcg_forced_bytes", Some(handle.forced())),
                 ("memcg_max_bytes", (max < u64::MAX).then_some(max)),
                 ("memcg_refused_charges_total", Some(handle.refused_count())),
+                ("memcg_waiting_charges", Some(handle.waiting_count() as u64)),
+                ("memcg_high_bytes", is_set(handle.inspect().high())),
+                ("memcg_soft_bytes", is_set(handle.inspect().soft())),
+                ("memcg_low_bytes", above_zero(handle.inspect().low())),
+                ("memcg_min_bytes", above_zero(handle.inspect().min())),
             ];
             let usage = figure("memcg_usage_bytes", &path);
             let is_right = usage == before[group] || usage == after[group];
@@ -170,6 +208,11 @@ impl Life {
         }
     }
 
+    /// They keep the runtime.
+    pub(in crate::life) fn forget_pages(&mut self) {
+        self.adapters.pages = Pages::default();
+    }
+
     fn read_files(&mut self, number: u8) {
         let Some(group) = self.group(number) else {
             return;
@@ -183,6 +226,30 @@ impl Life {
         assert_eq!(GroupFile::Max.read(handle), of(twin.max[0]), "memory.max");
         let live = self.twin.live(group, 0);
         assert_eq!(GroupFile::Live.read(handle), of(live), "memcg.live");
+        let inspect = handle.inspect();
+        let lines = |events: &memcg::figures::Events| -> String {
+            let each = events.iter();
+            each.map(|(event, count)| format!("{} {count}\n", event.name()))
+                .collect()
+        };
+        let events = handle.events();
+        let known = [
+            (GroupFile::Peak, of(handle.peak())),
+            (GroupFile::Min, of(inspect.min())),
+            (GroupFile::Low, of(inspect.low())),
+            (GroupFile::High, of(inspect.high())),
+            (GroupFile::Soft, of(inspect.soft())),
+            (GroupFile::Own, of(inspect.live_local())),
+            (GroupFile::Waiting, of(handle.waiting_count() as u64)),
+            (GroupFile::Refused, of(handle.refused_count())),
+            (GroupFile::Events, lines(&events)),
+            (GroupFile::EventsLocal, lines(&events.local())),
+        ];
+        if self.shared.is_quiet() && !self.had_caches {
+            for (file, known) in known {
+                assert_eq!(file.read(handle), known, "{} of {handle:?}", file.name());
+            }
+        }
         for file in GroupFile::ALL {
             let text = file.read(handle);
             assert!(text.is_empty() || text.ends_with('\n'), "{}", file.name());

@@ -5,16 +5,28 @@
 //! figures.
 //!
 //! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
-//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `containers`: vectors, strings and objects on nodes;
-//! * `host`: the files of the system; `metrics`: what is read and written from outside.
+//!   `tasks`: those of tokio, which run in groups;
+//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
+//!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
+//!   other layers around;
+//! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
+//! * `host`: the files of the system; `levels`: control groups in each other;
+//! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
 
 mod allocators;
 mod channels;
 mod connections;
 mod containers;
+mod counted;
 mod host;
+mod layered;
+mod levels;
 mod metrics;
+mod paced;
+mod questions;
 mod requests;
+mod streams;
+mod tasks;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,6 +52,7 @@ pub(super) struct Adapters {
     requests: Vec<requests::Call>,
     containers: containers::Containers,
     host: Option<host::Followed>,
+    pages: metrics::Pages,
     next_message: u64,
 }
 
@@ -56,6 +69,7 @@ impl Adapters {
             requests: Vec::new(),
             containers: containers::Containers::default(),
             host: None,
+            pages: metrics::Pages::default(),
             next_message: 0,
         }
     }
@@ -124,13 +138,20 @@ impl Life {
             | Adapter::FreeBlock(_)
             | Adapter::External(..)
             | Adapter::ResizeExternal(..)
-            | Adapter::DropExternal(_) => self.step_allocators(op, adapter),
+            | Adapter::DropExternal(_)
+            | Adapter::PanicHook(_) => self.step_allocators(op, adapter),
             Adapter::Channel(_)
             | Adapter::Send(..)
             | Adapter::SendTimeout(..)
             | Adapter::TrySend(..)
             | Adapter::SendLossy(..)
             | Adapter::Reserve(..)
+            | Adapter::SendBySink(..)
+            | Adapter::SendDelayed(_)
+            | Adapter::Permit(..)
+            | Adapter::UsePermit(..)
+            | Adapter::Weak(_)
+            | Adapter::Tasks(_)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
             | Adapter::BurstOfSends(_)
@@ -154,6 +175,14 @@ impl Life {
             | Adapter::Sent(_)
             | Adapter::Leave(_) => self.step_requests(op, adapter),
             Adapter::Serve(..) => self.serve_connection(op, adapter),
+            Adapter::Streams(..) => self.serve_streams(op, adapter),
+            Adapter::Paced(seed) => paced::live(*seed),
+            Adapter::Layered(seed) => layered::live(*seed),
+            Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
+            Adapter::HostLevels(seed) => levels::read(*seed),
+            Adapter::HostReclaims(seed) => levels::reclaim(*seed),
+            Adapter::HostUncharged(seed) => levels::make_room(*seed),
+            Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)
@@ -218,6 +247,7 @@ impl Life {
     /// All of them end.
     pub(super) fn end_adapters(&mut self) {
         let op = Op(0, What::Look);
+        self.forget_pages();
         self.end_host();
         self.end_channels(&op);
         self.end_requests(&op);

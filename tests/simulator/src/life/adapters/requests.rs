@@ -18,14 +18,15 @@ use http::{Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use memcg::Group;
 use memcg_tower::{
-    AdmissionLayer, AdmittedRequest, BodyError, PromisedBytes, RequestBody, ResponseBody,
+    AdmissionFigures, AdmissionLayer, AdmittedRequest, BodyError, PromisedBytes, RefusalKind,
+    RequestBody, ResponseBody,
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::super::Life;
 use super::{Rung, Waits};
-use crate::holds::{Holds, ensure_eq};
+use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Adapter, Op, What};
 use crate::twin::Key;
 
@@ -244,8 +245,12 @@ impl Form {
         Form {
             overhead: [100, 3_000][usize::from(number / 8 % 2)],
             response: [0, 2_000][usize::from(number / 4 % 2)],
-            // A body that promises something waits by the system's clock.
-            window: if waits { 4_000 } else { u64::MAX },
+            // One that promises something waits by the system's clock.
+            window: if waits && number < 16 {
+                4_000
+            } else {
+                u64::MAX
+            },
             waits,
             gives_admitted: number / 2 % 2 == 1,
         }
@@ -275,7 +280,13 @@ struct Window {
 /// A request.
 pub(super) struct Call {
     group: usize,
+    /// The same, while it is in line.
+    in_line: Option<Group>,
     form: Form,
+    /// Of its own layer.
+    figures: AdmissionFigures,
+    /// How often its layer has said no.
+    refusals: u64,
     inbox: Arc<Mutex<Inbox>>,
     desk: Arc<Mutex<Desk>>,
     future: Option<Waits<Answered>>,
@@ -298,6 +309,10 @@ pub(super) struct Call {
     come: u64,
     expects: u64,
     promises: bool,
+    /// In line it has its promise already, and lacks bytes.
+    has_promise: bool,
+    /// Others have passed it in line.
+    is_passed: bool,
     /// The body still reads.
     reads: bool,
     has_failed: bool,
@@ -345,10 +360,32 @@ impl Call {
         account + window
     }
 
+    /// What it takes itself, and what its body is to bring.
+    fn total(&self) -> u64 {
+        self.form.overhead + self.form.response + self.expects
+    }
+
+    /// It is in line, perhaps of those that wait to promise something.
+    fn is_in_line(&self) -> bool {
+        self.lacks == Some(Lacks::Admission)
+    }
+
+    /// Each frame of its body is charged alone.
+    fn is_alone(&self) -> bool {
+        self.has_answered && self.length.is_none()
+    }
+
     /// What its body is still to bring.
     fn promised(&self) -> u64 {
-        if self.promises && self.reads {
-            self.expects.saturating_sub(self.come)
+        if self.has_promise {
+            self.total()
+        } else if self.promises && self.reads {
+            // A frame that waits keeps its part; of a stream after its answer none is promised.
+            let waits = match self.lacks {
+                Some(Lacks::OfBody(due)) if !self.is_alone() => due,
+                _ => 0,
+            };
+            self.expects.saturating_sub(self.come - waits)
         } else {
             0
         }
@@ -470,6 +507,7 @@ impl Life {
         };
         let form = Form::of(form);
         let handle = self.handle(group).clone();
+        let of_group = handle.clone();
         let inbox: Arc<Mutex<Inbox>> = Arc::default();
         let desk: Arc<Mutex<Desk>> = Arc::default();
         let left = length.map(u64::from);
@@ -486,6 +524,7 @@ impl Life {
         if form.gives_admitted {
             layer = layer.admitted();
         }
+        let figures = layer.figures();
         let mut request = Request::new(Coming {
             inbox: Arc::clone(&inbox),
             left,
@@ -514,10 +553,14 @@ impl Life {
             let polled = waits.poll(&tokio);
             (waits, polled)
         });
+        let found = PromisedBytes::to(&of_group).bytes;
         let called = lock(&desk).called.take();
         let mut call = Call {
             group,
+            in_line: None,
             form,
+            figures,
+            refusals: 0,
             inbox,
             desk,
             future: Some(future),
@@ -536,6 +579,8 @@ impl Life {
             come: 0,
             expects: if has_body { expects } else { 0 },
             promises,
+            has_promise: false,
+            is_passed: false,
             reads: false,
             has_failed: false,
             is_told: false,
@@ -560,15 +605,20 @@ impl Life {
                 );
                 self.agree_on_refusal(group, own, true);
                 call.key = Some(self.twin.hold(group, 0, own));
+                call.promises = found > promised;
+                self.passes_line(group);
                 call.reads = has_body;
                 call.body = Some(body);
                 call.admitted = admitted;
             }
             (Poll::Pending, None) if form.waits => {
                 call.lacks = Some(Lacks::Admission);
+                call.has_promise = found == promised + call.total();
+                call.in_line = Some(of_group);
             }
             // Its body is read before the answer.
             (Poll::Pending, None) => {
+                call.refusals = 1;
                 self.agree_on_turned_away(group, own, promises && !fits || is_above_max || waited);
             }
             (Poll::Ready(answered), None) => {
@@ -577,6 +627,7 @@ impl Life {
                     .expect("of the layer");
                 assert!(!status.is_success(), "no handler was called");
                 call.future = None;
+                call.refusals = 1;
                 self.agree_on_turned_away(group, own, promises && !fits || is_above_max || waited);
             }
             (Poll::Ready(_), Some(_)) => panic!("the handler has said nothing yet"),
@@ -584,6 +635,14 @@ impl Life {
         self.adapters.requests.push(call);
         self.settle_accounts();
         self.forget_calls();
+    }
+
+    /// A request of the group was admitted: those in line it has passed.
+    fn passes_line(&mut self, group: usize) {
+        let of_group = self.adapters.requests.iter_mut();
+        for call in of_group.filter(|call| call.group == group) {
+            call.is_passed |= call.is_in_line();
+        }
     }
 
     fn effective_max(&self, group: usize) -> u64 {
@@ -728,13 +787,22 @@ impl Life {
                         BodyError::Inner(_) => was_broken,
                         // By what it would have charged.
                         BodyError::Outgrown(_) => next.is_some(),
-                        BodyError::Refused(_) => {
-                            is_full || offline || self.cancelled || waited || next.is_some()
+                        BodyError::Refused(error) => {
+                            // What a hook has noted may come later.
+                            let is_cancelled = error.is_cancelled() && !self.hooks.is_empty();
+                            is_full
+                                || is_cancelled
+                                || offline
+                                || self.cancelled
+                                || waited
+                                || next.is_some()
                         }
                         _ => false,
                     };
                     assert!(is_right, "{error:?}");
-                    call.has_failed |= !matches!(error, BodyError::Inner(_));
+                    let is_refused = !matches!(error, BodyError::Inner(_));
+                    call.has_failed |= is_refused;
+                    call.refusals += u64::from(is_refused);
                 } else {
                     // Of one that has failed nothing is read any more.
                     assert!(
@@ -864,6 +932,7 @@ impl Life {
                             has_failed || lacks > 0,
                             "{status}, and the handler has answered; room: {before}"
                         );
+                        call.refusals += u64::from(!has_failed);
                         drop(answer);
                     }
                     (None, _) => {}
@@ -950,6 +1019,7 @@ impl Life {
                 assert!(matches!(error, BodyError::Refused(_)), "{error}");
                 let call = &mut self.adapters.requests[at];
                 call.lacks = None;
+                call.refusals += 1;
                 call.over = call.response.take();
                 opens_window(call, call.frame);
                 call.ends();
@@ -998,30 +1068,46 @@ impl Life {
         let Some(mut future) = call.future.take() else {
             return;
         };
+        call.has_promise = false;
+        let (total, promised) = (call.total(), self.promised_to(group));
         let tokio = self.tokio();
         let (future, polled) = self.actor(op).run(move || {
             let polled = future.poll(&tokio);
             (future, polled)
         });
+        let call = &self.adapters.requests[at];
+        let found = call.in_line.as_ref().map(|of| PromisedBytes::to(of).bytes);
+        let found = found.unwrap_or(promised);
         let called = lock(&self.adapters.requests[at].desk).called.take();
         match (polled, called) {
             (Poll::Pending, Some((body, admitted))) => {
                 let key = self.twin.hold(group, 0, own);
+                self.adapters.requests[at].lacks = None;
+                self.passes_line(group);
                 let call = &mut self.adapters.requests[at];
                 call.key = Some(key);
-                call.lacks = None;
+                call.in_line = None;
+                call.promises = found > promised;
                 call.reads = call.has_body;
                 call.body = Some(body);
                 call.admitted = admitted;
                 call.future = Some(future);
             }
-            (Poll::Pending, None) => self.adapters.requests[at].future = Some(future),
+            (Poll::Pending, None) => {
+                let call = &mut self.adapters.requests[at];
+                call.future = Some(future);
+                call.has_promise = call.is_in_line() && found == promised + total;
+            }
             (Poll::Ready(answered), None) => {
                 let status = answered
                     .map(|answer| answer.status())
                     .expect("of the layer");
                 assert!(!status.is_success(), "no handler was called");
-                self.adapters.requests[at].lacks = None;
+                let call = &mut self.adapters.requests[at];
+                // One whose body is read before the answer was counted then.
+                call.refusals = 1;
+                call.in_line = None;
+                call.lacks = None;
             }
             (Poll::Ready(_), Some(_)) => panic!("the handler has said nothing yet"),
         }
@@ -1034,8 +1120,12 @@ impl Life {
         let body = call.body.take();
         let response = (call.response.take(), call.over.take());
         let sent = std::mem::take(&mut call.sent);
+        let waited = call.is_in_line();
+        let figures = call.figures.clone();
         call.reads = false;
         call.lacks = None;
+        call.has_promise = false;
+        call.in_line = None;
         call.window = None;
         self.note_call(at);
         let tokio = self.tokio();
@@ -1046,6 +1136,8 @@ impl Life {
             drop(response);
             drop(sent);
         });
+        let found = (figures.waiting(), figures.left());
+        assert_eq!(found, (0, waited.into()), "waiting, and gone, of a layer");
     }
 
     /// What is promised, and what admitted requests say that they hold; and none is forgotten that
@@ -1061,11 +1153,14 @@ impl Life {
             if let Some(admitted) = &call.admitted {
                 ensure_eq!(admitted.reserved(), call.account, "of a request's account");
             }
+            let of = &call.figures;
+            let refused: u64 = RefusalKind::ALL.iter().map(|&kind| of.refused(kind)).sum();
+            let found = (of.waiting(), of.waits().count, refused);
+            // A wait has ended once.
+            let has_waited = found.1.min(1);
+            let known = (u64::from(call.is_in_line()), has_waited, call.refusals);
+            ensure_eq!(found, known, "waiting, waits and refusals of a layer");
         }
-        let mut waiting = self.adapters.requests.iter().filter(|call| call.waits());
-        let (Some(call), None) = (waiting.next(), waiting.next()) else {
-            return Ok(());
-        };
         let others = self.waiting().next().is_some()
             || self
                 .adapters
@@ -1075,8 +1170,19 @@ impl Life {
         if others || !self.shared.is_quiet() || self.cancelled {
             return Ok(());
         }
+        self.line_of_promises_holds()?;
+        let mut waiting = self.adapters.requests.iter().filter(|call| call.waits());
+        let (Some(call), None) = (waiting.next(), waiting.next()) else {
+            return Ok(());
+        };
         let bytes = match call.lacks {
-            Some(Lacks::Admission) => call.form.overhead + call.form.response,
+            Some(Lacks::Admission) => {
+                let promised = self.promised_to(call.group);
+                if !call.has_promise && !self.fits_beside(call.group, promised, call.total()) {
+                    return Ok(());
+                }
+                call.form.overhead + call.form.response
+            }
             Some(Lacks::OfBody(bytes) | Lacks::OfAnswer(bytes) | Lacks::OfFrame(bytes, _)) => bytes,
             None => return Ok(()),
         };
@@ -1087,6 +1193,39 @@ impl Life {
                 self.twin.path(call.group)
             )),
         }
+    }
+
+    /// Of requests that wait to promise something, the smallest passes the first, once, where it fits
+    /// and that one does not.
+    fn line_of_promises_holds(&self) -> Holds {
+        let all = &self.adapters.requests;
+        let Some(group) = all.iter().find(|call| call.waits()).map(|call| call.group) else {
+            return Ok(());
+        };
+        // Else they may wait for their own bytes, behind others.
+        let are_in_line = |call: &&Call| {
+            call.group == group && call.is_in_line() && call.expects > SMALL && !call.has_promise
+        };
+        let line: Vec<&Call> = all.iter().filter(are_in_line).collect();
+        if line.len() < all.iter().filter(|call| call.waits()).count() {
+            return Ok(());
+        }
+        let [first, others @ ..] = line.as_slice() else {
+            return Ok(());
+        };
+        let Some(smallest) = others.iter().map(|call| call.total()).min() else {
+            return Ok(());
+        };
+        let promised = self.promised_to(group);
+        let may_pass = smallest <= first.total() && !first.is_passed;
+        let goes = may_pass && self.fits_beside(group, promised, smallest)
+            || self.fits_beside(group, promised, first.total());
+        ensure!(
+            !goes || !self.twin.groups[group].online,
+            "{} bytes of a request wait in line, {smallest} behind it, and one of them fits",
+            first.total()
+        );
+        Ok(())
     }
 
     pub(super) fn end_requests(&mut self, op: &Op) {

@@ -1,0 +1,319 @@
+//! Control groups in each other, whose files have limits, none, or rubbish, or are gone.
+//!
+//! What they mean is said again, naively. Threads that follow them are waited for until they have
+//! seen the files as they are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memcg::{Bytes, Limit, Percent, Reclaim, ReclaimPriority, Runtime};
+use memcg_host::Host;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::host::{Gives, MACHINE, PERIOD, wait_for, write};
+use crate::script::pick;
+
+const STEPS: usize = 6;
+
+/// The own group first.
+const GROUPS: [&str; 3] = ["a/b", "a", ""];
+const FILES: [&str; 3] = ["memory.max", "memory.high", "memory.swap.max"];
+
+/// Swap of the machine.
+const SWAP: u64 = 8 << 20;
+
+/// Anonymous memory of the process.
+const ANON: u64 = 2 << 20;
+
+/// What a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    Nothing,
+    Unlimited,
+    Rubbish,
+    Bytes(u64),
+}
+
+impl Says {
+    fn draw(rng: &mut Xoshiro256PlusPlus) -> Says {
+        match rng.random_range(0..8) {
+            0 | 1 => Says::Nothing,
+            2 | 3 => Says::Unlimited,
+            4 if rng.random_bool(0.3) => Says::Rubbish,
+            5 if rng.random_bool(0.2) => Says::Bytes(0),
+            _ => Says::Bytes(rng.random_range(1..40) << 19),
+        }
+    }
+
+    fn bytes(self) -> Option<u64> {
+        match self {
+            Says::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// The files of a machine, and what they say.
+struct Machine {
+    folder: TempDir,
+    /// By group and file.
+    says: [[Says; 3]; 3],
+    /// What each group holds; `None`: its file is gone.
+    holds: [Option<u64>; 3],
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path();
+        let meminfo = format!(
+            "MemTotal:       {} kB\nSwapTotal:      {} kB\n",
+            MACHINE >> 10,
+            SWAP >> 10
+        );
+        write(root, "proc/meminfo", &meminfo);
+        let status = format!("VmRSS: {} kB\nRssAnon: {} kB\n", ANON >> 9, ANON >> 10);
+        write(root, "proc/self/status", &status);
+        write(root, "proc/self/cgroup", "0::/a/b\n");
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw\n";
+        write(root, "proc/self/mountinfo", mounts);
+        write(root, "sys/fs/cgroup/a/b/cgroup.procs", "1\n");
+        Machine {
+            folder,
+            says: [[Says::Nothing; 3]; 3],
+            holds: [None; 3],
+        }
+    }
+
+    fn host(&self) -> Host {
+        Host::at(self.folder.path())
+    }
+
+    fn path(&self, group: usize, file: &str) -> String {
+        match GROUPS[group] {
+            "" => format!("sys/fs/cgroup/{file}"),
+            group => format!("sys/fs/cgroup/{group}/{file}"),
+        }
+    }
+
+    fn replace(&self, path: &str, text: Option<String>) {
+        match text {
+            Some(text) => write(self.folder.path(), path, &text),
+            None => _ = std::fs::remove_file(self.folder.path().join(path)),
+        }
+    }
+
+    fn say(&mut self, group: usize, file: usize, says: Says) {
+        self.says[group][file] = says;
+        let text = match says {
+            Says::Nothing => None,
+            Says::Unlimited => Some(String::from("max\n")),
+            Says::Rubbish => Some(String::from("a lot\n")),
+            Says::Bytes(bytes) => Some(format!("{bytes}\n")),
+        };
+        self.replace(&self.path(group, FILES[file]), text);
+    }
+
+    fn hold(&mut self, group: usize, holds: Option<u64>) {
+        self.holds[group] = holds;
+        let text = holds.map(|bytes| format!("anon {bytes}\nfile 900000000\n"));
+        self.replace(&self.path(group, "memory.stat"), text);
+    }
+
+    fn limit(&self, group: usize, file: usize) -> Option<(u64, PathBuf)> {
+        let bytes = self.says[group][file].bytes()?;
+        // A high of nothing is none.
+        let path = self.folder.path().join(self.path(group, FILES[file]));
+        (file != 1 || bytes > 0).then_some((bytes, path))
+    }
+
+    /// The least that a file of each level says, of the level that is nearest.
+    fn least(&self, file: usize) -> Option<(u64, PathBuf)> {
+        let all = (0..3).filter_map(|group| self.limit(group, file));
+        all.min_by_key(|limit| limit.0)
+    }
+
+    fn rubbish(&self) -> usize {
+        let all = self.says.iter().flatten();
+        all.filter(|&&says| says == Says::Rubbish).count()
+    }
+
+    /// The level that holds the largest part of its limit: its file, its limit and what it holds. And
+    /// the most that one has too much.
+    fn fullest(&self) -> (Level, u64) {
+        let mut levels: Vec<Level> = Vec::new();
+        for group in 0..3 {
+            for (bytes, path) in (0..2).filter_map(|file| self.limit(group, file)) {
+                levels.push((Some(path), bytes, self.holds[group].unwrap_or(ANON)));
+            }
+        }
+        levels.push((None, MACHINE, ANON));
+        let above = levels
+            .iter()
+            .map(|&(_, limit, held)| held.saturating_sub(limit * 9 / 10))
+            .max();
+        let part = |level: &Level| (u128::from(level.2) << 64) / u128::from(level.1.max(1));
+        let fullest = levels.into_iter().reduce(|most, other| {
+            if part(&other) > part(&most) {
+                other
+            } else {
+                most
+            }
+        });
+        (fullest.expect("the machine is one"), above.unwrap_or(0))
+    }
+}
+
+type Level = (Option<PathBuf>, u64, u64);
+
+/// The limits are read, of files that change in between.
+pub(super) fn read(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    for _ in 0..STEPS {
+        for _ in 0..rng.random_range(1..5) {
+            let (group, file) = (rng.random_range(0..3), rng.random_range(0..3));
+            machine.say(group, file, Says::draw(rng));
+        }
+        let limits = machine.host().limits().expect("the machine's memory");
+        let of = |limit: &Option<memcg_host::HostLimit>| {
+            let limit = limit.as_ref();
+            limit.map(|limit| (limit.bytes, limit.path.clone()))
+        };
+        let found = (limits.machine, of(&limits.max), of(&limits.high));
+        let known = (MACHINE, machine.least(0), machine.least(1));
+        assert_eq!(found, known, "of {:?}", machine.says);
+        let swap = machine.least(2).map_or(SWAP, |least| least.0.min(SWAP));
+        assert_eq!(limits.swap, swap, "swap of {:?}", machine.says);
+        let least = [known.1, known.2].into_iter().flatten();
+        let least = least.map(|limit| limit.0).chain([MACHINE]).min();
+        assert_eq!(Some(limits.bytes()), least, "of {:?}", machine.says);
+        let is_said = |says: Says| matches!(says, Says::Unlimited | Says::Bytes(_));
+        // A high of nothing is none.
+        let limits_memory =
+            |says: &[Says; 3]| is_said(says[0]) || is_said(says[1]) && says[1] != Says::Bytes(0);
+        let version = u8::from(machine.says.iter().any(limits_memory)) * 2;
+        let found = (limits.version, limits.unread.len());
+        let known = (version, machine.rubbish());
+        assert_eq!(found, known, "version, and faults of {:?}", machine.says);
+        assert_eq!(limits.whole().is_ok(), known.1 == 0, "all is read");
+    }
+}
+
+/// Memory is asked for while a level holds too much, and what is told is what the files say now.
+pub(super) fn reclaim(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let cache = Arc::new(Gives::new(root.force_charge(Bytes(MACHINE))));
+    let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
+    let registration = root.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let reclaimer = machine.host().reclaimer(&root).period(PERIOD);
+    let guard = reclaimer.start().expect("files that can be read");
+    let mut has_asked = false;
+    for _ in 0..STEPS {
+        let group = rng.random_range(0..3);
+        if rng.random() {
+            machine.say(group, rng.random_range(0..3), Says::draw(rng));
+        } else {
+            let holds = rng.random_range(0..40) << 19;
+            machine.hold(group, rng.random_bool(0.7).then_some(holds));
+        }
+        let (level, above) = machine.fullest();
+        let has_fault = machine.rubbish() > 0;
+        let is_seen = || {
+            let state = guard.state();
+            let found = state.level.map(|it| (it.path, it.limit, it.held));
+            found.as_ref() == Some(&level) && state.fault.is_some() == has_fault
+        };
+        wait_for(is_seen, || {
+            format!("{:?}, not {level:?}, faults: {has_fault}", guard.state())
+        });
+        has_asked |= above > 0;
+        if has_asked {
+            let is_given = || root.usage() == 0;
+            wait_for(is_given, || {
+                format!("{above} too much: {:?}", guard.state())
+            });
+        } else {
+            let state = guard.state();
+            assert_eq!((state.asked, root.usage()), (0, MACHINE), "{state:?}");
+        }
+    }
+    drop((guard, registration));
+    drop(cache);
+    assert_eq!(root.live(), 0, "live at the end");
+}
+
+/// A max is what is granted less what is not charged, or what the service has set since the limits
+/// have changed last, if that is less.
+pub(super) fn make_room(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    let share = Percent::new(50).expect("a percentage");
+    let mut limit = 16 << 20;
+    machine.say(0, 0, Says::Bytes(limit));
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let held = root.charge(Bytes(1 << 20)).expect("no limit");
+    let allocated = Arc::new(AtomicU64::new(3 << 20));
+    let told = Arc::clone(&allocated);
+    let follower = machine.host().follower(share).period(PERIOD);
+    let follower = follower.allocated(move || told.load(Ordering::SeqCst));
+    let guard = follower.start(&root).expect("files that can be read");
+    let mut by_hand = u64::MAX;
+    for _ in 0..STEPS {
+        let granted = |limit: u64| limit / 2;
+        let target = |limit: u64, by_hand: u64| {
+            let uncharged = allocated.load(Ordering::SeqCst) - held.bytes();
+            let room = granted(limit).saturating_sub(uncharged);
+            room.max(granted(limit) / 4).min(by_hand)
+        };
+        match rng.random_range(0..3) {
+            0 => {
+                let other = pick(rng, &[12, 16, 24, 40]) << 20;
+                if other != limit {
+                    limit = other;
+                    by_hand = u64::MAX;
+                    machine.say(0, 0, Says::Bytes(limit));
+                }
+            }
+            1 => allocated.store(rng.random_range(1..20) << 20, Ordering::SeqCst),
+            _ => {
+                by_hand = target(limit, by_hand) / 4 * 3;
+                root.set_max(Limit::Bytes(by_hand)).expect("no percentage");
+                wait_for(
+                    || guard.state().max == by_hand,
+                    || format!("set to {by_hand}, and {:?}", guard.state()),
+                );
+            }
+        }
+        let target = target(limit, by_hand);
+        let is_there = || {
+            let (state, max) = (guard.state(), root.max());
+            let is_near = max.abs_diff(target) <= granted(limit) / 100 + 1;
+            is_near && state.host == limit && state.max == max && state.fault.is_none()
+        };
+        wait_for(is_there, || {
+            let (state, max) = (guard.state(), root.max());
+            format!("a max of {max}, not {target}; set {by_hand}: {state:?}")
+        });
+    }
+    let shown = root.inspect().uncharged();
+    assert_eq!(
+        shown,
+        guard.state().uncharged,
+        "what is not charged, as shown"
+    );
+    drop(guard);
+    let shown = root.inspect().uncharged();
+    assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
+    drop(held);
+    assert_eq!(root.live(), 0, "live at the end");
+}
