@@ -801,7 +801,7 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story
         }
         // A high is a part of a max, which falls.
-        What::Fill(..) if swarm.marks && rng.random_bool(0.15) => {
+        What::Fill(..) if swarm.marks && rng.random_bool(0.3) => {
             let group = rng.random_range(0..16);
             vec![
                 What::Set(0, Kind::Max, Size::Above(100_000)),
@@ -867,6 +867,15 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 What::Unset(0, Kind::Max),
                 small(),
             ]
+        }
+        // Parts of parts, while those above them go one after the other.
+        What::Share(..) if rng.random_bool(0.3) => {
+            let groups = 1..8;
+            let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
+            story.extend(groups.clone().map(|of| What::Share(of, 2)));
+            story.extend(groups.flat_map(|of| [What::Look, What::Share(of, 0)]));
+            story.push(What::Look);
+            story
         }
         // Parts of parts, which move with the shares beside those above them.
         What::Share(..) if rng.random_bool(0.4) => {

@@ -170,7 +170,8 @@ impl Life {
             "{} bytes are woken for the second time",
             task.bytes
         );
-        delay.rang = Some(may_end);
+        // By a thread that has asked caches, after its time.
+        delay.rang = Some(may_end || delay.rang == Some(true));
     }
 
     /// A thread of the runtime that has asked caches for a charge that is delayed wakes it, which

@@ -78,7 +78,10 @@ impl Life {
         }
         match kind {
             Kind::Max => self.parts_have_shrunk(group),
-            Kind::High => self.has_shrunk_to_high(group),
+            Kind::High => {
+                self.settle_accounts();
+                self.has_shrunk_to_high(group);
+            }
             _ => {}
         }
     }
