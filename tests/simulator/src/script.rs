@@ -1010,6 +1010,15 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             What::Observe(0, false),
             What::Charge(group, Verb::Try, Size::Bytes(100)),
         ],
+        // The root would have groups cancelled, and the nearest policy says that none is.
+        What::Hook(group, ..) if rng.random_bool(0.15) => vec![
+            What::Unset(0, Kind::Max),
+            What::Oom(0, true),
+            What::Oom(group, rng.random_bool(0.2)),
+            What::Charge(group, Verb::Try, Size::Bytes(300)),
+            What::Set(group, Kind::MaxNow, Size::Above(0)),
+            What::Charge(group, Verb::Plain, Size::Bytes(64)),
+        ],
         // Of two that go as one each matters as much as both do.
         What::Hook(group, ..) if rng.random_bool(0.2) => {
             let other = rng.random_range(0..16);
