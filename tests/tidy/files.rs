@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::reader::{read, root, split, tokens};
+use crate::reader::{Source, read, read_all, root, split, tokens};
 use crate::rules::Rule;
 
 /// True if a program of tests or benches has a condition on loom.
@@ -72,6 +72,41 @@ fn every_program_of_tests_and_benches_is_listed() {
         );
     }
     Rule::ProgramsListed.hold(&faults);
+}
+
+/// The sources with unit tests that the manifest in their folder leaves out.
+pub(crate) fn left_out<'a>(manifest: &str, sources: &'a [Source]) -> Vec<&'a str> {
+    let is_left_out = manifest.lines().any(|line| line == "test = false");
+    let is_test = |line: &str| {
+        ["#[test]", "#[tokio::test"]
+            .iter()
+            .any(|word| line.trim().starts_with(word))
+    };
+    let has_tests = |source: &&Source| source.text.lines().any(is_test);
+    sources
+        .iter()
+        .filter(|source| is_left_out && has_tests(source))
+        .map(|source| source.path.as_str())
+        .collect()
+}
+
+#[test]
+fn unit_tests_are_compiled() {
+    let crates = crates().into_iter().map(|name| format!("crates/{name}"));
+    let others = [
+        "crates/memcg-derive",
+        "tests/simulator",
+        "docs/build",
+        "examples/caches",
+    ];
+    let mut faults = Vec::new();
+    for folder in crates.chain(others.map(str::to_owned)) {
+        let manifest = read(format!("{folder}/Cargo.toml"));
+        let sources = read_all(&format!("{folder}/src"), &["rs"]);
+        let left_out = left_out(&manifest, &sources);
+        faults.extend(left_out.iter().map(|path| (*path).to_owned()));
+    }
+    Rule::UnitTestsCompiled.hold(&faults);
 }
 
 /// The features of a manifest, but for those of the crate's own tests.

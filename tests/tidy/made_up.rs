@@ -59,6 +59,14 @@ fn planted(rule: Rule) -> Vec<String> {
             (!aside).then(|| program.to_owned()).into_iter().collect()
         }
         Rule::ProgramsListed => files::not_listed("[[test]]\n", &["new.rs".to_owned()]),
+        Rule::UnitTestsCompiled => {
+            let sources = [Source::new(
+                "src/lib.rs",
+                "    #[test]\n    fn holds() {}\n",
+            )];
+            let left_out = files::left_out("[lib]\ntest = false\n", &sources);
+            left_out.iter().map(|path| (*path).to_owned()).collect()
+        }
         Rule::FeaturesListed => {
             let manifest = "[package]\n\n[features]\nfast = []\n\n[dependencies]\n";
             files::untold(manifest, &[], "", "//! * `fast`: less time.")

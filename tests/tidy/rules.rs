@@ -108,6 +108,11 @@ rules! {
         because: "cargo passes over a program that no entry starts",
         to_mend: "add the entry, with `path = \"FILE\"` on a line of its own",
     }
+    UnitTestsCompiled {
+        holds: "a package whose library says `test = false` has no unit test in its sources",
+        because: "cargo compiles no unit test there, and so passes over it without a word",
+        to_mend: "take `test = false` away, or move the test to the package's `tests`",
+    }
     FeaturesListed {
         holds: "README and the root page name each feature; README names each crate",
         because: "nobody turns on what no page names",

@@ -1,5 +1,5 @@
 //! Holds a reservation of the pool by its number of instructions, which a noisy machine does not
-//! change. `cargo bench -p memcg-datafusion-benches --profile dev --bench instructions`
+//! change. `cargo bench -p memcg-datafusion-benches --profile dev --bench reservations`
 //!
 //! A growth and a return of 8 KiB through `Arc<dyn MemoryPool>`, as operators make them. What the
 //! same takes of the unbounded pool is taken off.
@@ -18,7 +18,7 @@ use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
 use memcg_datafusion::{GroupPool, PoolConfig};
 
 const BENCH: Bench = Bench {
-    name: "instructions",
+    name: "reservations",
     about: "Counts the instructions of a reservation of the pool under valgrind, and fails above a ceiling.",
 };
 
