@@ -126,6 +126,7 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
     ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promise.
         let grow = || unsafe { self.inner.grow_zeroed(block, old, new) };
+        // Mutation: a-growth-of-zeroes-that-is-refused-stays-charged
         self.charged(new.size() - old.size(), grow)
             .map(|block| exactly(block, new.size()))
     }

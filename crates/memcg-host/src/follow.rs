@@ -499,6 +499,7 @@ impl Seen {
     /// The group has this max now.
     fn note_max(&mut self, holds: u64, now: &FollowState, before: &FollowState) {
         if now.granted != before.granted {
+            // Mutation: a-max-by-hand-outlives-what-was-granted
             self.by_hand = None;
         } else if holds != before.max {
             self.by_hand = Some(holds);

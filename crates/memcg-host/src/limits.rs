@@ -181,6 +181,7 @@ impl HostLimits {
             self.max = least(self.max.take(), level.max.clone());
             self.high = least(self.high.take(), level.high.clone());
             both = least(both, level.both.clone());
+            // Mutation: swap-is-that-of-the-highest-level
             self.swap = level
                 .swap
                 .as_ref()

@@ -287,6 +287,7 @@ impl Exposition {
                 let parent = group.parent();
                 parent.is_some_and(|parent| rows[first..].iter().any(|(row, ..)| *row == parent))
             };
+            // Mutation: a-group-with-a-place-is-shown-twice
             let have_places = have_places(depth)
                 .into_iter()
                 .filter(|group| !largest.contains(&group.id()) && is_below(group));

@@ -159,6 +159,7 @@ impl Drop for Wait {
         counts.waited[bucket].fetch_add(1, Ordering::Relaxed);
         let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         counts.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        // Mutation: a-request-that-leaves-is-counted-in-line
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         if !self.ended {
             counts.left.fetch_add(1, Ordering::Relaxed);

@@ -411,6 +411,7 @@ impl Chunks {
             .chunks
             .iter_mut()
             .find(|place| place.as_ref().is_some_and(|chunk| chunk.is_empty()))?;
+        // Mutation: a-chunk-that-is-trimmed-is-counted
         self.empty -= 1;
         place.take()
     }

@@ -149,6 +149,7 @@ impl<T> PerCpu<T> {
                 // yet.
                 unsafe { bytes.copy(unit).cast::<T>().write(value) };
                 // Units lie in the order of their processors.
+                // Mutation: a-value-that-is-made-last-is-not-dropped
                 made.made = unit + 1;
             }
         }

@@ -74,6 +74,7 @@ impl Client {
                 return self.say(Arc::new(error("the question is longer than 4 KiB")), true);
             }
             None if !self.ended => return,
+            // Mutation: a-client-that-ends-without-a-question-is-kept
             None if self.input.is_empty() => return self.state = State::Gone,
             // The last line has no end but that of the client's half.
             None => self.input.len(),

@@ -135,6 +135,7 @@ impl<T: Weigh + Send + 'static> Sink<T> for PollSender<T> {
     ) -> Poll<Result<(), Self::Error>> {
         let sink = self.get_mut();
         let sent = ready!(sink.poll_sent(context));
+        // Mutation: a-sink-that-ends-with-an-error-keeps-its-sender
         drop(mem::take(&mut sink.sender));
         Poll::Ready(sent)
     }

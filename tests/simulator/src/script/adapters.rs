@@ -206,8 +206,8 @@ impl AdapterSwarm {
     #[cfg(feature = "adapters")]
     pub(super) fn draw(rng: &mut Xoshiro256PlusPlus) -> AdapterSwarm {
         // Some runs have one adapter alone, so that two of a kind meet.
-        let only = match rng.random_range(0..12_u8) {
-            only @ 0..5 => Some(only),
+        let only = match rng.random_range(0..14_u8) {
+            only @ 0..6 => Some(only),
             _ => None,
         };
         let mut half = || rng.random_bool(0.45);
@@ -227,7 +227,7 @@ impl AdapterSwarm {
             channels: only == 1 || only == 2,
             requests: only == 3,
             containers: only == 4,
-            host: false,
+            host: only == 5,
             metrics: false,
             ..swarm
         }

@@ -230,6 +230,7 @@ impl<T: Weigh> LossySender<T> {
                 Err(refusal) => return Err(SendError::Refused(message, refusal)),
             },
             // Where it could fit later it is lost; what never fits is an error, as of any send.
+            // Mutation: what-no-group-takes-is-lost
             (Err(refusal), DropPolicy::Newest)
                 if refusal.is_over_limit() && bytes.0 <= sender.max_capacity() =>
             {

@@ -25,8 +25,8 @@ use crate::twin::Key;
 const OBJECTS_MAX: usize = 24;
 
 thread_local! {
-    /// What a hook of a panic keeps.
-    static KEPT: RefCell<Option<ExternalCharge>> = const { RefCell::new(None) };
+    /// The group of a hook of a panic, and what that keeps.
+    static KEPT: RefCell<Option<(Option<Group>, ExternalCharge)>> = const { RefCell::new(None) };
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -85,16 +85,18 @@ unsafe impl Allocator for Inner {
 fn panic_in(group: &Group) {
     let told = std::panic::take_hook();
     std::panic::set_hook(unowned_panic_hook(|_| {
-        assert_eq!(Group::current(), None, "a hook of a panic");
-        KEPT.with(|kept| *kept.borrow_mut() = Some(charge_external(1_000)));
+        let kept = (Group::current(), charge_external(1_000));
+        KEPT.with(|keeps| *keeps.borrow_mut() = Some(kept));
     }));
     let (live, unowned) = (group.live(), unowned_bytes());
     let panicked = catch_unwind(AssertUnwindSafe(|| group.run(|| panic!("on purpose"))));
     std::panic::set_hook(told);
     assert!(panicked.is_err(), "it panics");
     let found = (group.live() - live, unowned_bytes() - unowned);
+    let kept = KEPT.with(|keeps| keeps.borrow_mut().take());
     assert_eq!(found, (0, 1_000), "what a hook keeps");
-    KEPT.with(|kept| kept.borrow_mut().take());
+    let inside = kept.map(|(group, _)| group);
+    assert_eq!(inside, Some(None), "the group of a hook of a panic");
 }
 
 /// The global allocators, by their thresholds.

@@ -876,6 +876,7 @@ impl Life {
     /// No send is forgotten: the first does not fit, where nothing else waits.
     pub(super) fn sends_hold(&self) -> Holds {
         self.adapters.channels.iter().try_for_each(Channel::holds)?;
+        self.capacities_hold()?;
         let mut all = self
             .adapters
             .channels
@@ -929,6 +930,32 @@ impl Life {
             "{} bytes of a message wait at {path}, and it has an answer",
             first.bytes
         ))
+    }
+
+    /// What senders say that fits: nothing where others wait for it.
+    fn capacities_hold(&self) -> Holds {
+        if !self.shared.is_quiet() {
+            return Ok(());
+        }
+        for channel in &self.adapters.channels {
+            let Some((sender, ..)) = &channel.senders else {
+                continue;
+            };
+            let left = |level: usize| {
+                let of = self.handles[level].first()?;
+                let max = self.twin.groups[level].max[0];
+                Some(match (max, of.waiting_count()) {
+                    (u64::MAX, _) => u64::MAX,
+                    (_, 1..) => 0,
+                    (max, 0) => max.saturating_sub(self.twin.live(level, 0)),
+                })
+            };
+            let all: Option<Vec<u64>> = self.twin.levels(channel.group).map(left).collect();
+            if let Some(least) = all.and_then(|all| all.into_iter().min()) {
+                ensure_eq!(sender.capacity(), least, "what fits, as a sender says");
+            }
+        }
+        Ok(())
     }
 
     // === Receives ===

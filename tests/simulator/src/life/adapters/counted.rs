@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use memcg::Group;
 use memcg::kmem::NodeId;
 use memcg_kmem::{
-    KmemBox, KmemError, KmemSlab, KmemVec, NotStoredError, PerCpu, PerCpuAllocator, PerCpuBytes,
-    PerCpuShape,
+    KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, NotStoredError, PerCpu, PerCpuAllocator,
+    PerCpuBytes, PerCpuShape, StoreKey,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -78,6 +78,9 @@ struct World<'a> {
     vec: KmemVec<Value>,
     slab: KmemSlab<Value>,
     boxes: Vec<KmemBox<Value>>,
+    store: KmemStore,
+    /// The strings of the store, and their lengths.
+    keys: Vec<(StoreKey, usize)>,
     allocator: PerCpuAllocator,
     processors: Vec<PerCpu<Value>>,
     bytes: Vec<PerCpuBytes>,
@@ -127,6 +130,8 @@ impl<'a> World<'a> {
             vec: KmemVec::new_in(group),
             slab: KmemSlab::new_in(group),
             boxes: Vec::new(),
+            store: KmemStore::new_in(group),
+            keys: Vec::new(),
             allocator: allocator_of(group),
             processors: Vec::new(),
             bytes: Vec::new(),
@@ -148,7 +153,16 @@ impl<'a> World<'a> {
 
     fn act(&mut self, rng: &mut Xoshiro256PlusPlus, left: i64) -> Holds {
         let many = rng.random_range(0..8);
-        match rng.random_range(0..13) {
+        match rng.random_range(0..16) {
+            13 | 14 => {
+                let length = 500 * many;
+                let node = NodeId::new(rng.random_range(0..self.nodes));
+                match self.store.insert_on(self.group, node, &vec![7; length]) {
+                    Ok(key) => self.keys.push((key, length)),
+                    Err(error) => assert!(is_refusal(&error), "{error}"),
+                }
+            }
+            15 => self.read_strings(rng)?,
             0 | 1 => {
                 let value = Value::new(&self.tally);
                 panics(|| _ = stored(self.vec.push(value)));
@@ -216,6 +230,33 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// They are read by code that panics, and go. Then no page is kept for them.
+    fn read_strings(&mut self, rng: &mut Xoshiro256PlusPlus) -> Holds {
+        for (key, length) in std::mem::take(&mut self.keys) {
+            let mut read = None;
+            panics(|| {
+                read = self.store.get(key, |bytes| {
+                    self.tally.tick();
+                    bytes.len()
+                });
+            });
+            ensure!(
+                read.is_none_or(|read| read == length),
+                "{read:?} of {length}"
+            );
+            if rng.random_bool(0.3) {
+                self.keys.push((key, length));
+            } else {
+                ensure!(self.store.remove(key), "a string of {length} is there");
+            }
+        }
+        self.store.compact();
+        let (left, mapped) = (self.keys.len(), self.store.mapped());
+        ensure_eq!(self.store.len(), left, "strings");
+        ensure!(left > 0 || mapped == 0, "{mapped} bytes are kept for none");
+        Ok(())
+    }
+
     fn make_for_processors(&mut self) {
         let mut made = None;
         panics(|| {
@@ -278,8 +319,11 @@ impl<'a> World<'a> {
             .chain(&self.bytes)
             .map(PerCpuBytes::charged)
             .sum();
+        let strings = self.keys.iter();
+        let strings = strings.map(|&(_, length)| KmemStore::object_bytes(length));
         let known = (self.vec.capacity() * size_of::<Value>()) as u64
             + self.boxes.len() as u64 * self.slab.object_bytes()
+            + strings.sum::<u64>()
             + of_processors;
         let found = self.group.live() - self.before;
         ensure_eq!(found, known, "charged for containers of values");

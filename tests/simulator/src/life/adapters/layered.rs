@@ -33,6 +33,12 @@ use crate::script::pick;
 
 const REQUESTS: usize = 8;
 
+/// Polls that are enough for any request that waits for nobody.
+const POLLS: usize = 12;
+
+/// A body of more promises its length.
+const SMALL: u64 = 8 << 10;
+
 /// Each frame becomes so many times as long.
 const TIMES: usize = 3;
 
@@ -189,7 +195,7 @@ impl Plan {
             is_packed: rng.random(),
             answer: pick(rng, &[0, 100, 9_000]),
             own_max: pick(rng, &[u64::MAX, 20_000, 3_000, 1_000]),
-            polls: pick(rng, &[1, 2, 3, 12, 12, 12]),
+            polls: pick(rng, &[1, 2, 3, POLLS, POLLS, POLLS]),
         }
     }
 }
@@ -308,6 +314,9 @@ pub(super) fn live(seed: u64) {
         .random_bool(0.2)
         .then(|| tenant.force_charge(memcg::Bytes(form.max / 4 * 3)));
     for _ in 0..REQUESTS {
+        if rng.random_bool(0.04) {
+            tenant.offline_tree();
+        }
         request(&tenant, &form, Plan::draw(rng));
         let held = held.as_ref().map_or(0, memcg::Charge::bytes);
         let promised = PromisedBytes::to(&tenant);
@@ -425,6 +434,19 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
         refused <= 1 && refused >= u64::from(is_refused),
         "{refused} refusals: {status:?}"
     );
+    // What can never fit, or has no tenant any more, is told so at once.
+    let is_tenants = matches!(plan.verdict, Verdict::Tenant | Verdict::Weighed);
+    let is_whole = is_tenants && plan.polls == POLLS;
+    let said = (plan.frames * plan.bytes) as u64 + u64::from(plan.body_fails) * 500;
+    let total = overhead + 500 + said;
+    let is_never = form.has_groups && plan.says_length && said > SMALL && total > plan.own_max;
+    if is_tenants && (tenant.is_offline() || is_never) {
+        assert_eq!(seen.called, 0, "it never fits: {plan:?}");
+        assert!(
+            is_refused || !is_whole,
+            "it never fits, and waits: {plan:?}"
+        );
+    }
     let of_classifier = figures.refused(RefusalKind::Classifier) == 1;
     assert!(
         !of_classifier || plan.verdict == Verdict::Refused,

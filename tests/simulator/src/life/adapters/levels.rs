@@ -3,9 +3,11 @@
 //! What they mean is said again, naively. Threads that follow them are waited for until they have
 //! seen the files as they are.
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use memcg::{Bytes, Limit, Percent, Reclaim, ReclaimPriority, Runtime};
 use memcg_host::Host;
@@ -117,9 +119,12 @@ impl Machine {
         self.replace(&self.path(group, FILES[file]), text);
     }
 
-    fn hold(&mut self, group: usize, holds: Option<u64>) {
-        self.holds[group] = holds;
-        let text = holds.map(|bytes| format!("anon {bytes}\nfile 900000000\n"));
+    /// Memory of its own, shared, and of sockets; and of files, which the kernel can give back.
+    fn hold(&mut self, group: usize, holds: Option<[u64; 3]>) {
+        self.holds[group] = holds.map(|kinds| kinds.iter().sum());
+        let text = holds.map(|[anon, shared, sockets]| {
+            format!("anon {anon}\nfile 900000000\nshmem {shared}\nsock {sockets}\n")
+        });
         self.replace(&self.path(group, "memory.stat"), text);
     }
 
@@ -221,8 +226,8 @@ pub(super) fn reclaim(seed: u64) {
         if rng.random() {
             machine.say(group, rng.random_range(0..3), Says::draw(rng));
         } else {
-            let holds = rng.random_range(0..40) << 19;
-            machine.hold(group, rng.random_bool(0.7).then_some(holds));
+            let kinds = [20, 15, 5].map(|most| rng.random_range(0..most) << 19);
+            machine.hold(group, rng.random_bool(0.7).then_some(kinds));
         }
         let (level, above) = machine.fullest();
         let has_fault = machine.rubbish() > 0;
@@ -311,7 +316,19 @@ pub(super) fn make_room(seed: u64) {
         guard.state().uncharged,
         "what is not charged, as shown"
     );
+    // It waits for what comes back, while the limit is below it for a moment.
+    let mut waits = Box::pin(root.charge_async(Bytes(root.max())));
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = waits.as_mut().poll(&mut context);
+    assert!(polled.is_pending(), "beside what is held: {polled:?}");
+    machine.say(0, 0, Says::Bytes(4 << 20));
+    let told = || format!("never seen: {:?}", guard.state());
+    wait_for(|| guard.state().host == 4 << 20, told);
     drop(guard);
+    // Nobody follows any more, and the max stays.
+    let polled = waits.as_mut().poll(&mut context);
+    let is_right = matches!(&polled, Poll::Ready(Err(error)) if error.is_over_limit());
+    assert!(is_right, "of a max that stays: {polled:?}");
     let shown = root.inspect().uncharged();
     assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
     drop(held);
