@@ -494,7 +494,7 @@ impl Swarm {
             further: half(),
             raw: half(),
             vectors: half(),
-            central: half() && half(),
+            central: half(),
             tasks: half(),
             caches: half(),
             listeners: half(),
@@ -1268,9 +1268,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             6 => What::VecShrink(a),
             _ => What::VecDrop(a),
         },
-        72..74 if swarm.central => match rng.random_range(0..3) {
-            0 => What::CentralTake(a, size(rng)),
-            1 => What::CentralGive(a),
+        72..74 if swarm.central => match rng.random_range(0..4) {
+            0 | 1 => What::CentralTake(a, size(rng)),
+            2 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
         74..82 if swarm.tasks => match rng.random_range(0..14) {
