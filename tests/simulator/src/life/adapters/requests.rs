@@ -606,6 +606,7 @@ impl Life {
                 self.agree_on_refusal(group, own, true);
                 call.key = Some(self.twin.hold(group, 0, own));
                 call.promises = found > promised;
+                assert!(call.promises || !promises, "its body promises nothing");
                 self.passes_line(group);
                 call.reads = has_body;
                 call.body = Some(body);
@@ -1088,6 +1089,11 @@ impl Life {
                 call.key = Some(key);
                 call.in_line = None;
                 call.promises = found > promised;
+                assert!(
+                    call.promises || call.expects <= SMALL,
+                    "its body promises nothing, and {} bytes come",
+                    call.expects
+                );
                 call.reads = call.has_body;
                 call.body = Some(body);
                 call.admitted = admitted;
