@@ -246,7 +246,10 @@ mod tests {
 
     #[test]
     fn it_finds_the_groups_that_are_there() {
-        for hashes in [1, 2, 7, 100, u64::from(u32::MAX)] {
+        // Many entries of one hash, and few: for Miri, whose time is for accesses, that is all.
+        let hashes = [2, u64::from(u32::MAX), 1, 7, 100];
+        let most = if cfg!(miri) { 2 } else { hashes.len() };
+        for hashes in hashes.into_iter().take(most) {
             run(hashes, many(20_000));
         }
     }

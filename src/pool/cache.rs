@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn objects_do_not_overlap_and_come_back_as_they_were() {
         // Miri takes its time for each byte.
-        let middle = if cfg!(miri) { 264 } else { 2_312 };
+        let middle = if cfg!(miri) { 72 } else { 2_312 };
         let sizes = [
             (1, PoolAlign::Packed),
             (middle, PoolAlign::CacheLine),
