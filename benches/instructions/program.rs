@@ -19,7 +19,7 @@ use memcg::{
     PageCounter, Runtime, StatKey,
 };
 use memcg_bench_rows::Bench;
-use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
+use memcg_bench_rows::instructions::{CountedPath, ROUNDS, count_paths, counted};
 
 /// Instructions of one charge and one uncharge, both from the stock: 45 as measured on x86-64 with
 /// rustc 1.95, and a tenth more for other compilers. A locked instruction would not show here, a
@@ -96,6 +96,9 @@ const LIFE_INSTRUCTIONS_MAX: f64 = 4_881.0;
 
 /// A charge that waits as a task, the end of the charge that it waits for, and its next poll: 8,209.
 const SERVED_WAIT_INSTRUCTIONS_MAX: f64 = 9_030.0;
+
+/// Rounds of paths of thousands of instructions.
+const LONG_ROUNDS: u64 = ROUNDS / 5;
 
 const BENCH: Bench = Bench {
     name: "instructions",
@@ -613,18 +616,21 @@ const PATHS: &[CountedPath<Prepared>] = &[
         "exact-reads",
         "an exact read after an add",
         EXACT_READ_INSTRUCTIONS_MAX,
-        |of, reads| counted(|| groups::exact_reads(&of.group, reads)),
-    ),
+        |of: &Prepared, reads| counted(|| groups::exact_reads(&of.group, reads)),
+    )
+    .over(LONG_ROUNDS),
     CountedPath::new(
         "lives",
         "a group that is created, charged once and ended",
         LIFE_INSTRUCTIONS_MAX,
         |_, lives| groups::lives(lives),
-    ),
+    )
+    .over(LONG_ROUNDS),
     CountedPath::new(
         "served-waits",
         "a task that waits for room and gets it",
         SERVED_WAIT_INSTRUCTIONS_MAX,
         |_, waits| waits::served(waits),
-    ),
+    )
+    .over(LONG_ROUNDS),
 ];

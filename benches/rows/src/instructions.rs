@@ -51,6 +51,13 @@ impl<P> CountedPath<P> {
         }
     }
 
+    /// The same over so many rounds, for a path that is long by itself.
+    #[must_use]
+    pub const fn over(mut self, rounds: u64) -> CountedPath<P> {
+        self.rounds = rounds;
+        self
+    }
+
     /// The same beside another loop.
     #[must_use]
     pub const fn beside(mut self, beside: fn(&P, u64)) -> CountedPath<P> {
