@@ -799,8 +799,16 @@ impl Life {
 
     /// A group was cancelled. It is waited for until it holds nothing, or its time is over.
     fn note_victim(&mut self, key: Key, at: Instant) {
-        if let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) {
-            self.victims.push((hook.group, at + OOM_TIME));
+        let Some(hook) = self.hooks.iter().find(|hook| hook.key == key) else {
+            return;
+        };
+        let victim = hook.group;
+        let is_below =
+            |hook: &Hook| hook.group != victim && self.twin.is_within(hook.group, victim);
+        // What a group below that answers for itself holds now is never waited for, also where it
+        // gives that and the victim keeps as much.
+        if !self.hooks.iter().any(is_below) {
+            self.victims.push((victim, at + OOM_TIME));
         }
     }
 
@@ -818,8 +826,6 @@ impl Life {
             return;
         }
         for &(group, _) in &self.victims {
-            let is_below =
-                |hook: &Hook| hook.group != group && self.twin.is_within(hook.group, group);
             // What a protection or a soft limit grants it is not asked for.
             let is_granted = |level: usize| {
                 let twin = &self.twin.groups[level];
@@ -831,7 +837,6 @@ impl Life {
                 || self.twin.soft(group) < u64::MAX
                 || self.twin.is_spared(group)
                 || self.twin.levels(group).any(is_granted)
-                || self.hooks.iter().any(is_below)
             {
                 continue;
             }

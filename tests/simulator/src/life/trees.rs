@@ -80,6 +80,10 @@ impl Life {
         let options = ApplyOptions::new().prune(prunes);
         let applied = self.on(op, top, move |group| whole.apply_with(group, options));
         self.follow_policies(top, named);
+        if applied.is_ok() && prunes {
+            // First: what waits there is woken since its group is offline, and not for bytes that it got.
+            self.follow_ends(top, named);
+        }
         self.settle_accounts();
         if let Err(error) = &applied {
             let after = self.settings(top, named);
@@ -91,7 +95,7 @@ impl Life {
                     self.twin.groups[top].online,
                     "below a group that is offline"
                 );
-                self.follow_tree(top, named, limits, (max, soft), prunes);
+                self.follow_tree(top, named, limits, (max, soft));
                 self.follow_policies(top, named);
                 let settings = self.settings(top, named);
                 let is_said = |found: &Option<Set>| {
@@ -186,7 +190,6 @@ impl Life {
         named: &[(Option<usize>, u8)],
         limits: Limits,
         (max, soft): (u64, u64),
-        prunes: bool,
     ) {
         let existing = self.existing(top, named);
         let mut numbers = Vec::new();
@@ -219,13 +222,15 @@ impl Life {
             self.twin.groups[number].is_named = true;
             numbers.push(number);
         }
-        if !prunes {
-            return;
-        }
-        for parent in numbers.iter().copied().chain([top]) {
+    }
+
+    /// Groups that an earlier tree has made, and this one does not name, have ended.
+    fn follow_ends(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
+        let named: Vec<usize> = self.existing(top, named).into_iter().flatten().collect();
+        for parent in named.iter().copied().chain([top]) {
             let goes = |&child: &usize| {
                 let group = &self.twin.groups[child];
-                group.online && group.is_applied && !numbers.contains(&child)
+                group.online && group.is_applied && !named.contains(&child)
             };
             let gone: Vec<usize> = self.twin.children(parent).filter(goes).collect();
             gone.into_iter()
