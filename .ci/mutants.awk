@@ -118,7 +118,7 @@ function mark(m, at,   k) {
         fault(name[m] ": its marks are not in one function")
     } else if (!(m in opens)) {
         opens[m] = k
-        closes[m] = behind(at) - 1
+        closes[m] = behind(k) - 1
         of[k] = of[k] " " m
     }
 }
