@@ -337,14 +337,14 @@ fn a_client_that_closes_its_half() {
     assert_eq!(client.line(), None, "it says nothing");
 }
 
-/// Its end does not wait until the service next looks whose time is over.
+/// Its end does not wait until the service next looks whose time is over: a second for each client.
 #[test]
 fn a_client_that_has_said_all_ends_at_once() {
     use std::net::Shutdown;
 
     let service = Service::new(false);
     let begun = Instant::now();
-    for _ in 0..10 {
+    for _ in 0..30 {
         let mut client = service.client();
         client.say(b"{\"get\":{\"path\":\"/\",\"file\":\"memory.max\"}}\n");
         client
@@ -356,7 +356,7 @@ fn a_client_that_has_said_all_ends_at_once() {
         assert_eq!(client.line(), None, "after all answers");
     }
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(4), "{took:?} for ten clients");
+    assert!(took < Duration::from_secs(20), "{took:?} for thirty clients");
 }
 
 #[test]
