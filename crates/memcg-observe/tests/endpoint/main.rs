@@ -356,7 +356,10 @@ fn a_client_that_has_said_all_ends_at_once() {
         assert_eq!(client.line(), None, "after all answers");
     }
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?} for thirty clients");
+    assert!(
+        took < Duration::from_secs(20),
+        "{took:?} for thirty clients"
+    );
 }
 
 #[test]
