@@ -89,7 +89,7 @@ async fn a_lone_sort_ends_where_it_ends_with_greedy() {
 async fn with_default_settings_a_query_ends_where_it_ends_with_greedy() {
     let base = session(SessionConfig::new(), 4, 60);
     let mut ended = 0;
-    for mib in [12, 16, 20, 24, 28, 32, 36, 44, 52, 68] {
+    for mib in [12, 16, 20, 24, 32, 44, 68] {
         for sql in [
             SORT,
             "SELECT text, count(*), max(id) FROM rows GROUP BY text",
@@ -100,7 +100,7 @@ async fn with_default_settings_a_query_ends_where_it_ends_with_greedy() {
             ended += usize::from(ends_as_with_greedy(&base, sql, mib * MIB).await);
         }
     }
-    assert!(ended > 20, "{ended} of 50");
+    assert!(ended > 14, "{ended} of 35");
     // The part of an eighth, for each partition; a value of the service stays.
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(64 * MIB)).unwrap();

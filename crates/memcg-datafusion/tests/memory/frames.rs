@@ -18,7 +18,8 @@ use datafusion::prelude::{SessionContext, col};
 use memcg::{Group, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
-use crate::data::{MIB, assert_empty, limit, runtime, session, text};
+use crate::data::{MIB, assert_empty, limit, runtime, session};
+use crate::queries::lines;
 
 /// It holds some 4 MiB that it cannot spill.
 fn join(left: DataFrame, right: DataFrame) -> Result<DataFrame> {
@@ -382,7 +383,7 @@ async fn a_frame_of_a_query_is_as_any_other() {
         ours.collect().await.unwrap(),
         plain.collect().await.unwrap(),
     ];
-    assert!(text(&ours) == text(&plain) && !ours.is_empty());
+    assert!(lines(&ours) == lines(&plain) && !ours.is_empty());
     drop(query);
     end(&runtime);
 }

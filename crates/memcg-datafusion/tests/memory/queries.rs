@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
@@ -117,4 +118,26 @@ pub(crate) fn spills(plan: &Arc<dyn ExecutionPlan>) -> usize {
         .and_then(|metrics| metrics.spill_count())
         .unwrap_or(0);
     own + plan.children().into_iter().map(spills).sum::<usize>()
+}
+
+/// A line of text for each row, to compare. For a table of them the width of each value would be measured, which takes
+/// longer than most of the queries.
+pub(crate) fn lines(rows: &[RecordBatch]) -> Vec<String> {
+    let options = FormatOptions::default();
+    rows.iter()
+        .flat_map(|batch| {
+            let column =
+                |values| ArrayFormatter::try_new(values, &options).expect("of a type with a text");
+            let columns: Vec<_> = batch
+                .columns()
+                .iter()
+                .map(|values| column(values.as_ref()))
+                .collect();
+            let line = |row| {
+                let values = columns.iter().map(|column| column.value(row).to_string());
+                values.collect::<Vec<_>>().join(" | ")
+            };
+            (0..batch.num_rows()).map(line).collect::<Vec<_>>()
+        })
+        .collect()
 }

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session_of, text, until};
+use crate::queries::lines;
 
 /// Max of the tenant, and the bytes of it that the first query holds.
 const MAX: u64 = 8 * MIB;
@@ -634,7 +635,7 @@ async fn what_streams_in_is_not_read_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn queries_of_one_session_wait_for_one_another() {
     let base = session_of(2, 30);
-    let expected = text(&base.sql(JOIN).await.unwrap().collect().await.unwrap());
+    let expected = lines(&base.sql(JOIN).await.unwrap().collect().await.unwrap());
     let runtime = runtime();
     // On a busy machine 7 MiB refuse some of them alone: it depends on which sorts are at work at once.
     let acme = runtime.root().create("acme", limit(12 * MIB)).unwrap();
@@ -648,7 +649,7 @@ async fn queries_of_one_session_wait_for_one_another() {
     }
     for query in queries {
         let rows = query.await.unwrap().unwrap_or_else(|told| panic!("{told}"));
-        assert!(text(&rows) == expected);
+        assert!(lines(&rows) == expected);
     }
     let counts = queue.counts();
     assert!(counts.restarts > 0 && counts.refused == 0, "{counts:?}");

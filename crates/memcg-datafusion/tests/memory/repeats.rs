@@ -29,7 +29,8 @@ use datafusion::prelude::SessionContext;
 use memcg::{Bytes, Limits};
 use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue};
 
-use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session_of, text, until};
+use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session_of, until};
+use crate::queries::lines;
 
 /// Max of the tenant, and the bytes of it that another group holds at first.
 const MAX: u64 = 8 * MIB;
@@ -473,7 +474,7 @@ async fn the_rows_are_those_without_a_limit_or_an_error_comes() {
         match rows.await.unwrap() {
             Ok(rows) => {
                 ended += 1;
-                assert!(text(&rows) == text(&expected), "{leaf:?}: other rows");
+                assert!(lines(&rows) == lines(&expected), "{leaf:?}: other rows");
             }
             Err(error) => assert!(
                 !repeats && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)),

@@ -10,8 +10,8 @@ use memcg::errors::CreateError;
 use memcg::{Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
-use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, text, until};
-use crate::queries::spills;
+use crate::data::{KIB, MIB, assert_empty, limit, runtime, session, session_of, text, until};
+use crate::queries::{lines, spills};
 
 const SORT: &str = "SELECT key, text, id FROM rows ORDER BY text";
 const AGGREGATE: &str = "SELECT count(*), sum(n), max(t) FROM \
@@ -84,7 +84,10 @@ async fn what_spills_is_the_same() {
                     "{sql}: {} files",
                     limited.spills
                 );
-                assert!(text(&limited.rows) == text(&free.rows), "{sql}: other rows");
+                assert!(
+                    lines(&limited.rows) == lines(&free.rows),
+                    "{sql}: other rows"
+                );
             }
             assert_empty(&runtime);
         }
@@ -141,7 +144,8 @@ async fn a_refusal_names_its_group() {
 /// files, or bytes above max by force where DataFusion does not let a growth fail. All comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_each_kind_are_refused_or_forced() {
-    let session = session(20);
+    const MAX: u64 = 256 * KIB;
+    let session = session(6);
     let runtime = runtime();
     let settings =
         |prefer_hash: bool| format!("SET datafusion.optimizer.prefer_hash_join = {prefer_hash}");
@@ -160,7 +164,7 @@ async fn joins_of_each_kind_are_refused_or_forced() {
         ),
     ];
     for (operator, prefer_hash, sql) in cases {
-        let acme = runtime.root().scope("acme", limit(MIB)).unwrap();
+        let acme = runtime.root().scope("acme", limit(MAX)).unwrap();
         let query = session
             .for_query(&acme, 17, Limits::new(), &PoolConfig::new())
             .unwrap();
@@ -184,7 +188,7 @@ async fn joins_of_each_kind_are_refused_or_forced() {
         match query.sql(sql).await.unwrap().collect().await {
             // It was refused and spilled, or above max by force.
             Ok(rows) => {
-                let is_short = acme.refused_count() > 0 || acme.peak() > MIB;
+                let is_short = acme.refused_count() > 0 || acme.peak() > MAX;
                 assert!(
                     !rows.is_empty() && is_short,
                     "{operator} needs no memory: {}",

@@ -9,7 +9,8 @@ use memcg_datafusion::{EndedError, InGroupSession, PoolConfig};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::data::{MIB, assert_empty, limit, session, text};
+use crate::data::{MIB, assert_empty, limit, session};
+use crate::queries::lines;
 
 const QUERIES: [&str; 3] = [
     "SELECT text, id FROM rows ORDER BY text",
@@ -18,8 +19,8 @@ const QUERIES: [&str; 3] = [
 ];
 
 /// The lines of a query's rows, whatever their order.
-fn lines(rows: &[RecordBatch]) -> Vec<String> {
-    let mut lines: Vec<_> = text(rows).lines().map(str::to_string).collect();
+fn sorted(rows: &[RecordBatch]) -> Vec<String> {
+    let mut lines = lines(rows);
     lines.sort_unstable();
     lines
 }
@@ -38,7 +39,7 @@ async fn a_hundred_queries_add_up() {
     let session = session(10);
     let mut expected = Vec::new();
     for sql in QUERIES {
-        expected.push(lines(
+        expected.push(sorted(
             &session.sql(sql).await.unwrap().collect().await.unwrap(),
         ));
     }
@@ -66,7 +67,7 @@ async fn a_hundred_queries_add_up() {
         let task = tokio::spawn(async move {
             match query.sql(QUERIES[asked]).await.unwrap().collect().await {
                 Ok(rows) => {
-                    assert!(lines(&rows) == expected[asked], "{number}: other rows");
+                    assert!(sorted(&rows) == expected[asked], "{number}: other rows");
                     done[number as usize % 2].fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {

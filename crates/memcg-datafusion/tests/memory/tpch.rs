@@ -10,8 +10,8 @@ use memcg::{Bytes, Group, Limits};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 use tokio::time::timeout;
 
-use crate::data::{MIB, assert_empty, limit, runtime, text};
-use crate::queries::{register, spills, statements};
+use crate::data::{MIB, assert_empty, limit, runtime};
+use crate::queries::{lines, register, spills, statements};
 
 /// The scale factor, and the bytes of the two limits at it. `MEMCG_TPCH_SCALE` has another scale:
 /// limits and reserves follow.
@@ -54,7 +54,7 @@ async fn run(
     config: &PoolConfig,
 ) -> Result<(String, usize)> {
     let query = session.for_query(tenant, number as u64, Limits::new(), config)?;
-    let mut lines = Vec::new();
+    let mut all = Vec::new();
     let mut files = 0;
     for statement in statements(number) {
         let frame = query.sql(&statement).await?;
@@ -71,10 +71,10 @@ async fn run(
             return Err(rows.unwrap_err());
         };
         files += spills(&plan);
-        lines.extend(text(&rows).lines().map(str::to_string));
+        all.extend(lines(&rows));
     }
-    lines.sort_unstable();
-    Ok((lines.join("\n"), files))
+    all.sort_unstable();
+    Ok((all.join("\n"), files))
 }
 
 /// Each query gives the same rows below a limit, or fails with a refusal that names its group.

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::data::{
-    KIB, MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, text, unspillable,
+    KIB, MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, unspillable,
 };
+use crate::queries::lines;
 
 /// Bytes that the tenant has.
 const MAX: u64 = 8 * MIB;
@@ -141,7 +142,7 @@ async fn late_beside(late_sql: &'static str) {
     let late = late(session, acme.clone(), late_sql, config)
         .await
         .unwrap_or_else(|error| panic!("late: {error}"));
-    assert!(text(&late) == text(&alone), "other rows");
+    assert!(lines(&late) == lines(&alone), "other rows");
     feeds.await.unwrap();
     let rows = rows
         .await
