@@ -59,9 +59,11 @@ mod protection;
 #[cfg(not(any(loom, shuttle)))]
 mod oracle;
 
+/// Fewer cases than in `properties`, which runs the same on the whole library.
 #[cfg(not(any(loom, shuttle)))]
 fn config() -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
+        cases: 64,
         failure_persistence: None,
         ..Default::default()
     }
