@@ -781,7 +781,8 @@ mod tests {
             pause: Duration::ZERO,
             unseen: 0,
         };
-        let groups: Vec<_> = (0..20_u64)
+        let count = if cfg!(miri) { 6 } else { 20_u64 };
+        let groups: Vec<_> = (0..count)
             .map(|number| runtime.root().create(number, Limits::new()).unwrap())
             .collect();
         let mut started = StartedWork::default();
@@ -792,7 +793,11 @@ mod tests {
             started.list(job(group, at + LINGER));
         }
         let gone = WeakCounter::new(groups[0].first());
-        assert_eq!(started.background.len(), 20, "each is listed once");
+        assert_eq!(
+            started.background.len(),
+            groups.len(),
+            "each is listed once"
+        );
         for (number, group) in groups.iter().enumerate() {
             let at = now + LINGER * number as u32;
             assert_eq!(started.background.first(), Some(at));
@@ -810,7 +815,7 @@ mod tests {
             group.offline().unwrap();
         });
         runtime.settle();
-        let again: Vec<_> = (0..20_u64)
+        let again: Vec<_> = (0..count)
             .map(|number| runtime.root().create(number, Limits::new()).unwrap())
             .collect();
         let same = again

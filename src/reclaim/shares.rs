@@ -498,7 +498,7 @@ mod tests {
     fn a_look_is_linear_in_what_has_moved() {
         use crate::hierarchy::group_tree;
 
-        let tenants = if cfg!(miri) { 20_u64 } else { 300 };
+        let tenants = if cfg!(miri) { 8_u64 } else { 300 };
         let runtime = Runtime::builder().max(Limit::mib(1_000)).build().unwrap();
         let root = runtime.root();
         let groups: Vec<_> = (0..tenants)
