@@ -45,8 +45,10 @@ pub enum Adapter {
     Reserve(u8, Size),
     /// A message is sent by a sink, which is closed then; true: flushed before.
     SendBySink(u8, Size, bool),
-    /// In a tree of its own a send is delayed above a high, for so many milliseconds at most.
-    SendDelayed(u16),
+    /// In a tree of their own sends and charges are delayed above a high, or wait at a max, as a seed says.
+    Delayed(u64),
+    /// In a tree of its own a channel has messages at once, as a seed says.
+    Queued(u64),
     /// Room is charged for a message of so many bytes, with a sender, if it is there at once.
     Permit(u8, Size),
     /// Such room is used, for a message or for none, by a number.
@@ -275,8 +277,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             31 if rng.random_bool(0.3) => Adapter::Tasks(rng.random()),
             31 => return None,
             26 => Adapter::SendBySink(near, message(rng), rng.random()),
-            27 if rng.random_bool(0.2) => Adapter::SendDelayed(pick(rng, &[0, 1, 20, 400])),
-            27 => return None,
+            27 if rng.random_bool(0.3) => Adapter::Delayed(rng.random()),
+            27 => Adapter::Queued(rng.random()),
             0 | 1 => Adapter::Channel(a),
             2..=6 => Adapter::Send(near, message(rng)),
             7 => Adapter::SendTimeout(near, message(rng), pick(rng, &[0, 1, 20, 1_000])),
