@@ -113,6 +113,8 @@ pub enum Adapter {
     Paced(u64),
     /// Requests of a tree of their own go through several layers, as a seed says.
     Layered(u64),
+    /// Bodies, requests and answers of a tree of their own are slow, as a seed says.
+    Slow(u64),
 
     /// A vector in pages begins.
     Pages(u8, u16),
@@ -298,8 +300,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
             _ => return None,
         },
-        2 if swarm.requests => match rng.random_range(0..28) {
-            27 => Adapter::Layered(rng.random()),
+        2 if swarm.requests => match rng.random_range(0..31) {
+            30 if rng.random_bool(0.3) => Adapter::Slow(rng.random()),
+            27..=30 => Adapter::Layered(rng.random()),
             26 => {
                 let (form, way) = (rng.random(), rng.random_range(0..12));
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);

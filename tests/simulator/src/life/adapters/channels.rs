@@ -945,6 +945,8 @@ impl Life {
             let all: Option<Vec<u64>> = self.twin.levels(channel.group).map(left).collect();
             if let Some(least) = all.and_then(|all| all.into_iter().min()) {
                 ensure_eq!(sender.capacity(), least, "what fits, as a sender says");
+            }
+            if self.twin.groups[channel.group].online {
                 let most = self.effective_max(channel.group);
                 ensure_eq!(sender.max_capacity(), most, "what may ever fit");
             }

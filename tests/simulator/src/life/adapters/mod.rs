@@ -8,7 +8,7 @@
 //!   those that wait for nothing; `delayed`: those that wait for their time; `tasks`: those of tokio, which run in groups;
 //! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
 //!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
-//!   other layers around;
+//!   other layers around; `slow`: what goes by the system's clock;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
 //! * `host`: the files of the system; `levels`: control groups in each other;
 //! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
@@ -27,6 +27,7 @@ mod paced;
 mod questions;
 mod queued;
 mod requests;
+mod slow;
 mod streams;
 mod tasks;
 
@@ -205,6 +206,7 @@ impl Life {
             Adapter::Streams(..) => self.serve_streams(op, adapter),
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
+            Adapter::Slow(seed) => slow::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),

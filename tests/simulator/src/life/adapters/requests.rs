@@ -59,17 +59,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What has come for the body of a request.
 #[derive(Default)]
-struct Inbox {
-    frames: VecDeque<Result<Bytes, Broken>>,
-    has_ended: bool,
-    waker: Option<Waker>,
+pub(super) struct Inbox {
+    pub(super) frames: VecDeque<Result<Bytes, Broken>>,
+    pub(super) has_ended: bool,
+    pub(super) waker: Option<Waker>,
 }
 
 /// The body of a request, as its connection has it.
-struct Coming {
-    inbox: Arc<Mutex<Inbox>>,
+pub(super) struct Coming {
+    pub(super) inbox: Arc<Mutex<Inbox>>,
     /// What is left of its length.
-    left: Option<u64>,
+    pub(super) left: Option<u64>,
 }
 
 impl Body for Coming {
@@ -105,9 +105,9 @@ impl Body for Coming {
 }
 
 /// The body of an answer.
-struct Frames {
-    frames: VecDeque<Bytes>,
-    says_length: bool,
+pub(super) struct Frames {
+    pub(super) frames: VecDeque<Bytes>,
+    pub(super) says_length: bool,
 }
 
 impl Body for Frames {
@@ -136,28 +136,28 @@ impl Body for Frames {
 }
 
 /// What the handler is told.
-enum Word {
+pub(super) enum Word {
     Answer(Response<Frames>),
     Fail,
     Panic,
 }
 
 /// The body of a request, as the handler has it.
-type OfRequest = Pin<Box<RequestBody<Coming>>>;
+pub(super) type OfRequest = Pin<Box<RequestBody<Coming>>>;
 
 /// Between the script and the handler.
 #[derive(Default)]
-struct Desk {
+pub(super) struct Desk {
     /// The request that the handler was called with.
-    called: Option<(OfRequest, Option<AdmittedRequest>)>,
-    word: Option<Word>,
+    pub(super) called: Option<(OfRequest, Option<AdmittedRequest>)>,
+    pub(super) word: Option<Word>,
     waker: Option<Waker>,
 }
 
 #[derive(Clone)]
-struct Handler {
-    desk: Arc<Mutex<Desk>>,
-    group: Group,
+pub(super) struct Handler {
+    pub(super) desk: Arc<Mutex<Desk>>,
+    pub(super) group: Group,
 }
 
 impl Handler {
@@ -196,7 +196,7 @@ impl Service<Request<RequestBody<Coming>>> for Handler {
 }
 
 /// The future of a handler.
-struct Handles(Handler);
+pub(super) struct Handles(Handler);
 
 impl Future for Handles {
     type Output = Result<Response<Frames>, Broken>;
