@@ -61,6 +61,8 @@ pub enum Adapter {
     SendCharged(u8, u8),
     /// A send that waits is dropped.
     DropSend(u8, u8),
+    /// A message is received, and a send that this has woken is dropped before it looks.
+    DropWoken(u8),
     /// Many sends wait, and are dropped.
     BurstOfSends(u8),
     /// In a channel of its own many messages of that many bytes take the place of earlier ones.
@@ -291,7 +293,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             16 if rng.random_bool(0.3) => Adapter::BurstOfSends(near),
             16 if rng.random_bool(0.2) => Adapter::TurnsOfMessages(rng.random_range(8..800)),
             16 => Adapter::DropSend(near, b),
-            17..=20 => Adapter::Receive(near),
+            17..=19 => Adapter::Receive(near),
+            20 => Adapter::DropWoken(near),
             21 => Adapter::ReceiveCharged(near),
             22 => Adapter::ReceiveMany(near, pick(rng, &[0, 1, 3, 40])),
             23 => Adapter::ChargeTimeout(a, size(rng), pick(rng, &[0, 1, 20, 1_000])),
@@ -403,7 +406,8 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
             let sizes = [200, 200, 1_000, 2_500, 4_000, 8_000];
             story.extend((0..rng.random_range(2..5)).map(|_| send(pick(rng, &sizes))));
             for _ in 0..rng.random_range(1..4) {
-                story.push(match rng.random_range(0..5) {
+                story.push(match rng.random_range(0..6) {
+                    5 => What::With(Adapter::DropWoken(channel)),
                     0 | 1 => What::Set(0, Kind::Max, Size::Bytes(pick(rng, &[500, 3_000, 6_000]))),
                     2 => What::With(Adapter::DropSend(channel, rng.random())),
                     _ => What::With(Adapter::Receive(channel)),

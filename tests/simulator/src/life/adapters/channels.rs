@@ -27,6 +27,9 @@ const CHANNELS_MAX: usize = 4;
 const MESSAGES_MAX: usize = 24;
 const SENDS_MAX: usize = 8;
 
+/// Polls of a send before it is polled with another waker.
+const MOVES: u32 = 5;
+
 /// Sends that wait at once, and the bytes of the heap that may stay of them.
 const BURST: usize = 200;
 const LEFT_MAX: usize = 4_096;
@@ -319,6 +322,7 @@ impl Life {
             | Adapter::Weak(number)
             | Adapter::SendCharged(number, _)
             | Adapter::DropSend(number, _)
+            | Adapter::DropWoken(number)
             | Adapter::BurstOfSends(number)
             | Adapter::Receive(number)
             | Adapter::ReceiveCharged(number)
@@ -403,15 +407,16 @@ impl Life {
             Adapter::SendLossy(_, newest, size) => self.send_lossy(op, at, newest, size),
             Adapter::SendCharged(_, charge) => self.send_charged(op, at, charge),
             Adapter::DropSend(_, number) => {
-                let sends = &mut self.adapters.channels[at].sends;
-                if !sends.is_empty() {
-                    let send = sends.remove(usize::from(number) % sends.len());
-                    let (tokio, rung) = (self.tokio(), Arc::clone(&send.waits.rung));
-                    self.actor(op).run(move || {
-                        let _inside = tokio.enter();
-                        drop(send);
-                    });
-                    assert!(is_let_go(&rung), "the waker of a send that is gone is kept");
+                let sends = self.adapters.channels[at].sends.len();
+                if sends > 0 {
+                    self.drop_send(op, at, usize::from(number) % sends);
+                }
+            }
+            Adapter::DropWoken(_) => {
+                self.receive(op, at);
+                let mut sends = self.adapters.channels[at].sends.iter();
+                if let Some(woken) = sends.position(|send| send.waits.is_rung()) {
+                    self.drop_send(op, at, woken);
                 }
             }
             Adapter::BurstOfSends(_) => self.burst_of_sends(op, at),
@@ -436,6 +441,16 @@ impl Life {
             }
             _ => unreachable!("an operation on a channel"),
         }
+    }
+
+    fn drop_send(&mut self, op: &Op, at: usize, number: usize) {
+        let send = self.adapters.channels[at].sends.remove(number);
+        let (tokio, rung) = (self.tokio(), Arc::clone(&send.waits.rung));
+        self.actor(op).run(move || {
+            let _inside = tokio.enter();
+            drop(send);
+        });
+        assert!(is_let_go(&rung), "the waker of a send that is gone is kept");
     }
 
     /// Many sends wait for what is not there, and are dropped: the channel keeps no room for so many.
@@ -830,7 +845,9 @@ impl Life {
                 let channel = &mut self.adapters.channels[at];
                 let (group, is_closed) = (channel.group, channel.is_closed);
                 let send = &mut channel.sends[number];
-                if !send.waits.is_rung() {
+                // Some tasks move to another thread, once they have let others run and are in the list.
+                let moves = send.number.is_multiple_of(2) && send.waits.polls == MOVES;
+                if !send.waits.is_rung() && !moves {
                     number += 1;
                     continue;
                 }

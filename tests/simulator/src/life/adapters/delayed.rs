@@ -4,14 +4,16 @@
 //! Nothing makes room, and the crate's clock stands still: what ends a wait is its own time, by tokio's
 //! clock, or the end of the channel, or who waits goes.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_sink::Sink;
 use memcg::{Bytes, Charge, ChargeError, Group, Limits};
 use memcg_tokio::{
-    OwnedPermit, Receiver, SendError, Sender, channel, charge_timeout, charge_until,
+    OwnedPermit, PollSender, Receiver, SendError, Sender, channel, charge_timeout, charge_until,
     message_overhead,
 };
 use rand::rngs::Xoshiro256PlusPlus;
@@ -60,6 +62,8 @@ struct Waiting {
     waits: Waits<Result<Got, No>>,
     bytes: u64,
     of_channel: bool,
+    /// Its first attempt does not wait, and so is not delayed.
+    by_sink: bool,
     /// By tokio's clock it ends then.
     until: Option<Instant>,
     /// By the system's clock it waits since then: before its first poll and after that.
@@ -100,6 +104,10 @@ fn call(
                 let sent = sender.send_timeout(vec![0; length], time).await;
                 sent.map(|()| Got::Sent)?
             }
+            6 | 7 => {
+                send_by_sink(sender, vec![0; length], way == 7).await?;
+                Got::Sent
+            }
             way => {
                 let charged = match way {
                     4 => charge_timeout(&group, Bytes(bytes), time).await,
@@ -111,12 +119,48 @@ fn call(
     }
 }
 
+/// A sink has refused a message that never fits, and takes the next one all the same. Closed by its user
+/// it sends that on.
+async fn send_by_sink(
+    sender: Sender<Message>,
+    message: Message,
+    closes: bool,
+) -> Result<(), SendError<Option<Message>>> {
+    let most = sender.max_capacity();
+    let mut sink = PollSender::new(sender);
+    if let Ok(most) = usize::try_from(most)
+        && most < 1 << 20
+        && !sink.is_closed()
+    {
+        let taken = sink.send_item(vec![0; most]);
+        assert!(taken.is_ok(), "a sink takes each message");
+        let sent = poll_fn(|context| Pin::new(&mut sink).poll_flush(context)).await;
+        if !sink.is_closed() {
+            let is_right = matches!(&sent, Err(SendError::Refused(Some(message), error))
+                if message.len() == most && error.is_over_limit());
+            assert!(is_right, "of a message that never fits: {sent:?}");
+        }
+    }
+    poll_fn(|context| Pin::new(&mut sink).poll_ready(context)).await?;
+    Pin::new(&mut sink).start_send(message)?;
+    if closes {
+        sink.close();
+        assert!(sink.is_closed(), "closed by its user");
+    }
+    poll_fn(|context| Pin::new(&mut sink).poll_flush(context)).await
+}
+
 impl Delayed {
     fn begin(&mut self, rng: &mut Xoshiro256PlusPlus) {
         let Some(sender) = self.sender.clone() else {
             return;
         };
-        let way = rng.random_range(0..6);
+        // A handle that keeps nothing open gives back one that does.
+        let sender = match rng.random_bool(0.3) {
+            true => sender.downgrade().upgrade().expect("it is there"),
+            false => sender,
+        };
+        let way = rng.random_range(0..8);
         let bytes = pick(rng, &[1_300, 2_000, 4_500]);
         let time = Duration::from_millis(pick(rng, &[0, 1, 20, 400]));
         let _inside = self.tokio.enter();
@@ -124,9 +168,10 @@ impl Delayed {
         let mut one = Waiting {
             waits: Waits::new(waits),
             bytes,
-            of_channel: way < 4,
+            of_channel: !(4..6).contains(&way),
+            by_sink: way >= 6,
             // Tokio's clock is told in whole milliseconds.
-            until: (way > 2).then(|| Instant::now() + time),
+            until: (3..6).contains(&way).then(|| Instant::now() + time),
             since: [std::time::Instant::now(); 2],
         };
         let polled = one.waits.poll(self.tokio.handle());
@@ -144,7 +189,8 @@ impl Delayed {
         let elapsed = one.since[0].elapsed();
         match ended {
             Ok(got) => {
-                assert!(self.is_above_high && is_over, "{bytes} bytes are there");
+                let may_end = is_over || one.by_sink;
+                assert!(self.is_above_high && may_end, "{bytes} bytes are there");
                 match &got {
                     Got::Sent => self.sent += bytes,
                     Got::Charge(charge) => assert_eq!(charge.bytes(), bytes, "of a charge"),

@@ -20,8 +20,8 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use memcg::{Group, Limit, Limits, PressureLevel, Runtime};
 use memcg_tower::{
-    AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer, Metered, PromisedBytes,
-    Refusal, RefusalKind, RequestBody, RequestWeight,
+    AdmissionFigures, AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer,
+    Metered, PromisedBytes, Refusal, RefusalKind, RequestBody, RequestWeight,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -34,6 +34,9 @@ use super::requests::Broken;
 use crate::script::pick;
 
 const REQUESTS: usize = 8;
+
+/// What a classifier says to a client.
+const NOBODY: &str = "nobody knows it: 0 % of café";
 
 /// Polls that are enough for any request that waits for nobody.
 const POLLS: usize = 12;
@@ -162,6 +165,9 @@ struct Plan {
     /// Its content type, by its number.
     speaks: usize,
     answer: usize,
+    answer_fails: bool,
+    /// Of a refusal by the classifier.
+    status: StatusCode,
     /// Others hold bytes of the level with the limit, until it was polled so often.
     others: Option<usize>,
     /// What it weighs by itself: overhead, response, body of unknown length, and window.
@@ -205,6 +211,8 @@ impl Plan {
             is_packed: rng.random(),
             speaks: rng.random_range(0..SPEAKS.len()),
             answer: pick(rng, &[0, 100, 9_000, 30_000]),
+            answer_fails: rng.random_bool(0.2),
+            status: pick(rng, &STATUSES),
             others: pick(rng, &[None, Some(1), Some(2), Some(POLLS)]),
             own: [
                 [700, 1_700],
@@ -231,6 +239,15 @@ const SPEAKS: [(&str, Option<&str>); 6] = [
         "application/grpc-web-text+proto",
         Some("application/grpc-web-text+proto"),
     ),
+];
+
+const STATUSES: [StatusCode; 5] = [
+    StatusCode::FORBIDDEN,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::NOT_FOUND,
+    StatusCode::BAD_REQUEST,
+    // No refusal.
+    StatusCode::OK,
 ];
 
 /// What an operator is told of a refusal.
@@ -347,7 +364,8 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 _ => {}
             }
             lock(&seen).answers = true;
-            Ok(Response::new(Frames::new(1, plan.answer, false, true)))
+            let answer = Frames::new(1, plan.answer, plan.answer_fails, true);
+            Ok(Response::new(answer))
         })
     }
 }
@@ -360,6 +378,8 @@ struct Form {
     waits: bool,
     sheds: Option<PressureLevel>,
     has_groups: bool,
+    /// There are as many groups as there may be.
+    is_full: bool,
     tells: bool,
 }
 
@@ -388,7 +408,7 @@ fn verdict(plan: Plan, tenant: &Group) -> Classification {
         }
         Verdict::Nobody => Classification::uncharged(),
         Verdict::Refused => {
-            let refusal = Refusal::new(StatusCode::FORBIDDEN, "nobody knows it");
+            let refusal = Refusal::new(plan.status, NOBODY);
             let refused: Result<Group, _> = Err(refusal);
             refused.into()
         }
@@ -410,16 +430,19 @@ fn verdict_later(plan: Plan, tenant: Group) -> Classification {
 
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let runtime = Runtime::builder().batch(0).build();
-    let runtime = runtime.expect("a configuration that holds");
     let form = Form {
         max: pick(rng, &[1 << 20, 1 << 20, 40_000, 4_000]),
         limited: rng.random_range(0..3),
         waits: rng.random(),
         sheds: Some(PressureLevel::Elevated).filter(|_| rng.random_bool(0.3)),
         has_groups: rng.random(),
+        is_full: rng.random_bool(0.1),
         tells: rng.random(),
     };
+    // The root and the levels of the tenant are there.
+    let groups = if form.is_full { 4 } else { 64 };
+    let runtime = Runtime::builder().batch(0).groups_max(groups).build();
+    let runtime = runtime.expect("a configuration that holds");
     let limits = Limits::new()
         .max(Limit::Bytes(form.max))
         .pressure_levels(50, 80);
@@ -469,14 +492,21 @@ fn reads_refusal(plan: Plan, told: &Refusal, answer: &Response<impl Body<Data = 
         | RefusalKind::AboveFull
         | RefusalKind::Shed => 8,
         RefusalKind::TooSlow => 4,
-        RefusalKind::Classifier => 7,
+        RefusalKind::Classifier => match told.status().as_u16() {
+            400 => 3,
+            401 => 16,
+            403 => 7,
+            404 => 5,
+            _ => 2,
+        },
         // A group that is full may have room later; one that is offline has not.
         _ if returns.is_some() => 8,
         _ => 14,
     };
     let found = header("grpc-status").flatten();
     assert_eq!(found, Some(code.to_string().as_str()), "of {told:?}");
-    assert_eq!(header("grpc-message").flatten(), Some(told.sentence()));
+    let message = header("grpc-message").flatten();
+    assert_eq!(message, Some(&*encoded(told.sentence())));
     let details = header("grpc-status-details-bin").flatten();
     let details = decoded(details.expect("of a refusal"));
     let has = |text: &str| details.windows(text.len()).any(|it| it == text.as_bytes());
@@ -492,6 +522,15 @@ fn reads_refusal(plan: Plan, told: &Refusal, answer: &Response<impl Body<Data = 
     );
     let subject = if of_tenant { "tenant" } else { "service" };
     assert!(!is_short || has(subject), "who is short: {told:?}");
+}
+
+/// All but what is printed in ASCII, and the percent sign, as the message of gRPC has it.
+fn encoded(text: &str) -> String {
+    let of = |byte: u8| match byte {
+        b'%' | 0..b' ' | 0x7f.. => format!("%{byte:02X}"),
+        byte => char::from(byte).to_string(),
+    };
+    text.bytes().map(of).collect()
 }
 
 /// Base64 without padding.
@@ -547,7 +586,8 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     let known = match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::ResponseTooLarge => 413,
         RefusalKind::TenantFull => 429,
-        RefusalKind::Classifier => 403,
+        RefusalKind::Classifier if plan.status == StatusCode::OK => 500,
+        RefusalKind::Classifier => plan.status.as_u16(),
         _ => 503,
     };
     assert_eq!(refusal.status().as_u16(), known, "of {refusal:?}");
@@ -588,16 +628,60 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
             }
         }
         RefusalKind::Shed => {}
+        RefusalKind::NoGroup if form.is_full && !levels[0].is_offline() => {
+            assert!(found, "groups go, and there is room later: {refusal:?}");
+        }
         RefusalKind::Offline | RefusalKind::NoGroup => {
             let is_right = levels[0].is_offline();
             assert!(is_right, "the tenant is online: {refusal}");
         }
         RefusalKind::Classifier => {
             assert_eq!(plan.verdict, Verdict::Refused, "{refusal}");
-            assert_eq!(refusal.sentence(), "nobody knows it");
+            assert_eq!(refusal.sentence(), NOBODY);
         }
         _ => panic!("no request is refused so: {refusal:?}"),
     }
+}
+
+/// The figures of a layer as text: each that it has, and buckets that count all waits up to a bound.
+pub(super) fn says_figures(figures: &AdmissionFigures) {
+    let text = figures.to_string();
+    let value = |name: &str| -> f64 {
+        let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+        let found = lines.find(|(before, _)| *before == name);
+        let (_, value) = found.unwrap_or_else(|| panic!("{name} in {text}"));
+        value.parse().expect("a number")
+    };
+    for kind in RefusalKind::ALL {
+        let found = value(&format!(
+            "memcg_requests_refused_total{{kind=\"{}\"}}",
+            kind.name()
+        ));
+        assert_eq!(found, figures.refused(kind) as f64, "{kind:?}");
+    }
+    let waits = figures.waits();
+    let found = [
+        "left_total",
+        "waiting",
+        "wait_seconds_count",
+        "wait_seconds_sum",
+    ]
+    .map(|name| value(&format!("memcg_requests_{name}")));
+    let known = [
+        figures.left() as f64,
+        figures.waiting() as f64,
+        waits.count as f64,
+        waits.sum.as_secs_f64(),
+    ];
+    assert_eq!(found, known, "left, waiting, waits and their sum");
+    let buckets = text.lines().filter(|line| line.contains("_bucket{"));
+    let found = buckets.map(|line| line.rsplit_once(' ').map(|(_, many)| many.to_string()));
+    let mut below = 0;
+    let known = waits.buckets.iter().map(|(_, many)| {
+        below += many;
+        Some(below.to_string())
+    });
+    assert!(found.eq(known), "buckets: {text}");
 }
 
 /// One request lives, and is over.
@@ -743,6 +827,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         .map(|&kind| figures.refused(kind))
         .sum();
     assert_eq!(figures.waiting(), 0, "requests in line");
+    says_figures(&figures);
     let is_refused = matches!((&answered, told.len()), (Some(Ok(_)), 1));
     assert!(refused <= 1 && told.len() <= 1, "{refused} refusals");
     assert!(refused >= told.len() as u64, "a refusal is not counted");
@@ -787,9 +872,18 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
     if let Some(Ok(answer)) = answered {
         let mut body = pin!(answer.into_body());
         let mut length = 0;
-        while let Poll::Ready(Some(Ok(frame))) = body.as_mut().poll_frame(&mut context) {
-            length += frame.data_ref().map_or(0, Bytes::len);
+        let ended = loop {
+            match body.as_mut().poll_frame(&mut context) {
+                Poll::Ready(Some(Ok(frame))) => length += frame.data_ref().map_or(0, Bytes::len),
+                ended => break ended,
+            }
+        };
+        if ended.is_ready() {
+            let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+            assert_eq!(live, 0, "held by an answer that is over: {plan:?}");
         }
+        let is_inner = matches!(ended, Poll::Ready(Some(Err(BodyError::Inner(_)))));
+        assert!(!is_inner || plan.answer_fails, "the handler's body is well");
         let whole = if is_refused { length } else { plan.answer };
         let is_full = form.max <= 40_000 || form.has_groups && plan.own_max < u64::MAX;
         assert!(length == whole || is_full, "{length} of {whole} bytes came");

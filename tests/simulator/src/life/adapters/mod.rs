@@ -182,6 +182,7 @@ impl Life {
             | Adapter::Tasks(_)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
+            | Adapter::DropWoken(_)
             | Adapter::BurstOfSends(_)
             | Adapter::TurnsOfMessages(_)
             | Adapter::Receive(_)

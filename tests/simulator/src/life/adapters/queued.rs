@@ -57,8 +57,8 @@ struct Queued {
 }
 
 impl Queued {
-    fn new() -> Queued {
-        let runtime = memcg::Runtime::builder().batch(0).build();
+    fn new(batch: usize) -> Queued {
+        let runtime = memcg::Runtime::builder().batch(batch).build();
         let runtime = runtime.expect("a configuration that holds");
         let root = runtime.root();
         let make = |group: &Group, name| {
@@ -257,6 +257,8 @@ impl Queued {
 
     fn has_no_credit(&self) {
         let group = &self.levels[2];
+        // Beside that of the thread.
+        self.runtime.release_thread_credit();
         let (usage, live) = (group.usage(), group.live());
         assert_eq!(usage, live, "used, and live, once no message will come");
     }
@@ -311,7 +313,7 @@ fn large_messages(many: usize) {
 
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut life = Queued::new();
+    let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
     for _ in 0..STEPS {
         match rng.random_range(0..24) {
             0..=3 => life.try_send(rng),
@@ -365,6 +367,7 @@ pub(super) fn live(seed: u64) {
         ..
     } = life;
     drop((others, kept, receiver));
+    runtime.release_thread_credit();
     for group in levels {
         let left = (group.usage(), group.live());
         assert_eq!(left, (0, 0), "used, and live, of a channel that is gone");

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use tower_service::Service;
 
 use super::Rung;
 use super::connections::lock;
+use super::layered::says_figures;
 use super::requests::{Broken, Coming, Desk, Frames, Handler, Inbox, Word};
 use crate::script::pick;
 
@@ -266,6 +267,99 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     }
 }
 
+/// A task that is woken, and panics.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+/// Some are woken in time, and panic: the thread that has done so wakes others.
+fn panics_when_woken(runtime: &Runtime) {
+    let tenant = tenant(runtime, 1 << 20);
+    let of_layer = tenant.clone();
+    let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
+    let mut call = Call::new(layer.body_timeout(TIME), &tenant, None, |_| {});
+    assert!(call.poll().is_pending(), "the handler has said nothing");
+    let called = lock(&call.desk).called.take();
+    let (mut body, _) = called.expect("it has room");
+    let waker = Waker::from(Arc::new(Panics));
+    let polled = body.as_mut().poll_frame(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "nothing has come");
+    std::thread::sleep(TIME / 4);
+}
+
+/// What has come above a high has its bytes, and is paid for by the next read, once it is much, or by the
+/// end. Nobody makes room, and the crate's clock stands still.
+fn held_back(rng: &mut Xoshiro256PlusPlus) {
+    let delays = Duration::from_secs(600);
+    let runtime = Runtime::builder().batch(0).delay_max(delays).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let limits = Limits::new().high(Limit::Bytes(50_000));
+    let tenant = runtime.root().create("tenant", limits);
+    let tenant = tenant.expect("nothing is in the way");
+    let of_layer = tenant.clone();
+    let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
+    let layer = layer.overhead(100).response(0).body_timeout(LATEST);
+    let is_stream = rng.random();
+    let promised = if is_stream { 65_536 } else { 400_000 };
+    let length = if is_stream { None } else { Some(promised) };
+    let mut call = Call::new(layer, &tenant, length, |_| {});
+    assert!(call.poll().is_pending(), "the handler has said nothing");
+    let others = tenant.force_charge(memcg::Bytes(5_000_000));
+    let called = lock(&call.desk).called.take();
+    let (mut body, _) = called.expect("it has room");
+    // Of a stream that goes on each frame is charged alone, for as long as it lives.
+    let answers_first = is_stream && rng.random();
+    let answered = answers_first.then(|| call.tell(answer(Vec::new(), true)));
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut came, mut kept) = (0, Vec::new());
+    let many = rng.random_range(1..6);
+    for number in 0..=many {
+        let is_end = number == many;
+        if is_end {
+            lock(&call.inbox).has_ended = true;
+        } else {
+            call.comes(70_000);
+        }
+        let polled = body.as_mut().poll_frame(&mut context);
+        let is_much = came >= 256 << 10;
+        if is_much || is_end {
+            assert!(
+                polled.is_pending(),
+                "{came} bytes are not paid for: {polled:?}"
+            );
+            // What has not come is no promise any more once the end is seen.
+            let left = match (is_much, answers_first) {
+                (false, _) => 0,
+                (true, false) => promised.saturating_sub(came),
+                (true, true) => promised,
+            };
+            let found = PromisedBytes::to(&tenant).bytes;
+            assert_eq!(found, left, "promised by a body of {came} bytes");
+            break;
+        }
+        let Poll::Ready(Some(Ok(frame))) = polled else {
+            panic!("a frame above a high has its bytes: {polled:?}");
+        };
+        kept.push(frame);
+        came += 70_000;
+        let known = others.bytes() + 100 + came;
+        assert_eq!(tenant.live(), known, "live above a high");
+    }
+    drop((answered, call, body));
+    let known = if answers_first { came } else { 0 };
+    assert_eq!(
+        tenant.live(),
+        others.bytes() + known,
+        "live of frames that are kept"
+    );
+    drop(kept);
+    assert_eq!(tenant.live(), others.bytes(), "live at the end");
+}
+
 /// A client of HTTP/1 has its body read before it is told that it is refused, up to a bound, and unless it
 /// asks first.
 fn drained(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
@@ -382,6 +476,7 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
             assert!(waited >= patience, "refused after {waited:?}");
             let status = answer.map(|answer| answer.status()).ok();
             assert_eq!(status, Some(StatusCode::TOO_MANY_REQUESTS));
+            says_figures(&call.figures);
             let waits = call.figures.waits();
             let counts = (waits.count, call.figures.waiting(), call.figures.left());
             assert_eq!(
@@ -606,7 +701,9 @@ pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let runtime = Runtime::builder().batch(0).build();
     let runtime = runtime.expect("a configuration that holds");
-    match rng.random_range(0..4) {
+    match rng.random_range(0..6) {
+        5 if rng.random_bool(0.2) => panics_when_woken(&runtime),
+        4 | 5 => held_back(rng),
         0 => slow_body(rng, &runtime),
         1 => drained(rng, &runtime),
         2 => in_line(rng, &runtime),
