@@ -601,7 +601,8 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     let path = |level: usize| levels[level].path();
     let has_own = form.has_groups && plan.own_max < u64::MAX;
     // What it may have at once, and the least max above it.
-    let body = (plan.said() * TIMES as u64).max(2_500).min(window);
+    let unknown = plan.own[2].unwrap_or_default().max(2_000);
+    let body = (plan.said() * TIMES as u64).max(unknown).min(window);
     let most = overhead + response + body + plan.answer as u64;
     let max = form.max.min(if has_own { plan.own_max } else { u64::MAX });
     match refusal.kind() {
