@@ -304,8 +304,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ => return None,
         },
         2 if swarm.requests => match rng.random_range(0..31) {
-            30 if rng.random_bool(0.3) => Adapter::Slow(rng.random()),
-            27..=30 => Adapter::Layered(rng.random()),
+            30 => Adapter::Slow(rng.random()),
+            27..=29 => Adapter::Layered(rng.random()),
             26 => {
                 let (form, way) = (rng.random(), rng.random_range(0..12));
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);

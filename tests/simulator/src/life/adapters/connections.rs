@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use memcg::{Group, Limits};
-use memcg_tower::{AdmissionLayer, ConnectionPace, RequestBody};
+use memcg_tower::{AdmissionLayer, ConnectionPace, KeptConnection, PacedConnection, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tower_layer::Layer;
@@ -606,8 +606,13 @@ fn serve(group: &Group, form: Form, tokio: &Handle) -> Seen {
     if let Some(upgrade) = upgrade {
         let mut upgrade = Box::pin(upgrade);
         if let Poll::Ready(Ok(upgraded)) = upgrade.as_mut().poll(&mut context) {
-            seen.gone_on = Some(group.live().saturating_sub(before));
-            go_on(upgraded, &wire, &mut context);
+            let gone_on = group.live().saturating_sub(before);
+            seen.gone_on = Some(gone_on);
+            if form.takes_slices {
+                go_on(upgraded, &wire, &mut context);
+            } else {
+                in_parts(upgraded, gone_on);
+            }
         }
     }
     let of_desk = lock(&desk);
@@ -647,6 +652,16 @@ fn go_on(mut upgraded: Upgraded, wire: &Arc<Mutex<Wire>>, context: &mut Context<
     }
     let _ = Pin::new(&mut upgraded).poll_shutdown(context);
     assert!(lock(wire).is_shut, "its user has ended it");
+}
+
+/// Who has the connection takes it apart: into the real one, and what keeps the charge of its request.
+fn in_parts(upgraded: Upgraded, held: u64) {
+    let kept = upgraded.downcast::<KeptConnection>();
+    let parts = kept.ok().and_then(|kept| kept.io.into_parts());
+    let (real, admitted) = parts.expect("a connection that goes on is kept");
+    let is_real = real.downcast::<OfHyper<PacedConnection<Socket>>>().is_ok();
+    assert!(is_real, "the connection of the server");
+    assert_eq!(admitted.reserved(), held, "held by what keeps its charge");
 }
 
 /// The status and the body of an answer, as far as they have come.

@@ -570,6 +570,15 @@ impl Plan {
         (overhead.unwrap_or(700), response.unwrap_or(500), window)
     }
 
+    /// What it may hold at once.
+    fn most(&self) -> u64 {
+        let (overhead, response, window) = self.weighs();
+        let unknown = self.own[2].unwrap_or_default().max(2_000);
+        let body = (self.said() * TIMES as u64).max(unknown).min(window);
+        // One that fails says that it is longer.
+        overhead + response + body + self.answer as u64 + 500
+    }
+
     /// The bytes of the body that its head says.
     fn said(&self) -> u64 {
         (self.frames * self.bytes) as u64 + u64::from(self.body_fails) * 500
@@ -582,7 +591,6 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
         refusal,
         beside_others,
     } = told;
-    let (overhead, response, window) = plan.weighs();
     let known = match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::ResponseTooLarge => 413,
         RefusalKind::TenantFull => 429,
@@ -600,10 +608,8 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     assert!(comes_back.is_none_or(|it| it == found), "{refusal:?}");
     let path = |level: usize| levels[level].path();
     let has_own = form.has_groups && plan.own_max < u64::MAX;
-    // What it may have at once, and the least max above it.
-    let unknown = plan.own[2].unwrap_or_default().max(2_000);
-    let body = (plan.said() * TIMES as u64).max(unknown).min(window);
-    let most = overhead + response + body + plan.answer as u64;
+    // The least max above it.
+    let most = plan.most();
     let max = form.max.min(if has_own { plan.own_max } else { u64::MAX });
     match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::ResponseTooLarge => {
@@ -875,7 +881,12 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         let mut length = 0;
         let ended = loop {
             match body.as_mut().poll_frame(&mut context) {
-                Poll::Ready(Some(Ok(frame))) => length += frame.data_ref().map_or(0, Bytes::len),
+                Poll::Ready(Some(Ok(frame))) => {
+                    length += frame.data_ref().map_or(0, Bytes::len);
+                    let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+                    let most = plan.most();
+                    assert!(live <= most, "{live} of {most} bytes are held: {plan:?}");
+                }
                 ended => break ended,
             }
         };

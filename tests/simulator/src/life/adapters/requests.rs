@@ -864,7 +864,7 @@ impl Life {
 
     /// A frame is charged beside all that the twin knows, as long as it lives.
     fn is_charged_alone(&self, group: usize, bytes: u64) {
-        if !self.shared.is_quiet() || self.had_caches {
+        if !self.shared.is_quiet() || self.had_caches || self.handles[group].is_empty() {
             return;
         }
         let (found, known) = (self.handle(group).live(), self.twin.live(group, 0) + bytes);
