@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::EXPECT;
+use http::header::{CONTENT_TYPE, EXPECT};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use memcg::{Charge, Group, Limit, Limits, Runtime};
@@ -198,7 +198,13 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         .least_rate(rate as usize);
     let is_stream = rng.random();
     let length = if is_stream { None } else { Some(1 << 16) };
-    let mut call = Call::new(layer, &tenant, length, |_| {});
+    let is_grpc = rng.random();
+    let mut call = Call::new(layer, &tenant, length, |request| {
+        if is_grpc {
+            let speaks = "application/grpc".parse().expect("a content type");
+            request.headers_mut().insert(CONTENT_TYPE, speaks);
+        }
+    });
     assert!(call.poll().is_pending(), "the handler has said nothing");
     let called = lock(&call.desk).called.take();
     let (mut body, _) = called.expect("it has room");
@@ -263,7 +269,13 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         let Poll::Ready(Ok(answer)) = call.tell(word) else {
             panic!("its answer is that of the layer");
         };
-        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+        let code = answer.headers().get("grpc-status");
+        let found = (answer.status(), code.and_then(|code| code.to_str().ok()));
+        let known = match is_grpc {
+            true => (StatusCode::OK, Some("4")),
+            false => (StatusCode::REQUEST_TIMEOUT, None),
+        };
+        assert_eq!(found, known, "of a body that is too slow");
     }
 }
 
@@ -425,8 +437,7 @@ fn drained(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
 /// Requests wait to promise their bodies, for a time.
 fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let tenant = tenant(runtime, 30_000);
-    let patience = Duration::from_millis(pick(rng, &[2, 6]));
-    let begin = |length: u64| {
+    let begin = |length: u64, patience: Duration| {
         let of_layer = tenant.clone();
         let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
         let layer = layer.overhead(100).response(0).patience(patience);
@@ -434,18 +445,19 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         let call = Call::new(layer, &tenant, Some(length), |request| {
             *request.version_mut() = Version::HTTP_2;
         });
-        (length, before, call)
+        (length, patience, before, call)
     };
-    let mut first = Some(begin(20_000));
+    let mut first = Some(begin(20_000, PATIENT));
     let of_first = first.as_mut().map(|(.., call)| call.poll().is_pending());
     assert_eq!(of_first, Some(true), "its handler has said nothing");
     let mut waiting = Vec::new();
     for _ in 0..rng.random_range(1..5) {
-        let mut one = begin(pick(rng, &[9_000, 15_000, 20_000]));
-        assert!(one.2.poll().is_pending(), "its handler has said nothing");
+        let patience = pick(rng, &[PATIENT, PATIENT * 3]);
+        let mut one = begin(pick(rng, &[9_000, 15_000, 20_000]), patience);
+        assert!(one.3.poll().is_pending(), "its handler has said nothing");
         waiting.push(one);
     }
-    let leaves = rng.random_bool(0.4).then(|| patience / 3);
+    let leaves = rng.random_bool(0.4).then(|| PATIENT / 3);
     let begun = Instant::now();
     let mut ran = Vec::new();
     while !waiting.is_empty() {
@@ -454,7 +466,19 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         }
         let mut at = 0;
         while at < waiting.len() {
-            let (length, before, call) = &mut waiting[at];
+            // Whose time is over first is woken first, also behind others.
+            let ends = |one: &(u64, Duration, Instant, Call)| one.2 + one.1;
+            let end = ends(&waiting[at]);
+            let sooner = waiting
+                .iter()
+                .find(|one| ends(one) < end && !one.3.is_rung());
+            if let Some((length, patience, ..)) = sooner.filter(|_| Instant::now() >= end) {
+                let late = begun.elapsed() > LATEST;
+                assert!(!late, "{length} bytes wait for {patience:?}, behind others");
+                at += 1;
+                continue;
+            }
+            let (length, patience, before, call) = &mut waiting[at];
             if lock(&call.desk).called.is_some() {
                 ran.push(waiting.remove(at));
                 continue;
@@ -473,7 +497,7 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 continue;
             };
             let waited = before.elapsed();
-            assert!(waited >= patience, "refused after {waited:?}");
+            assert!(waited >= *patience, "refused after {waited:?}");
             let status = answer.map(|answer| answer.status()).ok();
             assert_eq!(status, Some(StatusCode::TOO_MANY_REQUESTS));
             says_figures(&call.figures);
@@ -484,7 +508,7 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 (1, 0, 0),
                 "waits, those in line, and those that left"
             );
-            let is_within = patience <= waits.sum && waits.sum <= waited;
+            let is_within = *patience <= waits.sum && waits.sum <= waited;
             assert!(is_within, "{:?} of {waited:?}", waits.sum);
             let is_here = |(bound, many): &&(Option<Duration>, u64)| {
                 *many == 1 && bound.is_none_or(|bound| waits.sum <= bound)
