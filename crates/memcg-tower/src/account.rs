@@ -486,6 +486,7 @@ impl Account {
 
     /// A frame that has waited in vain.
     fn fail_refused(&self, refused: &ChargeError, due: u64) {
+        // Mutation: a-body-too-large-waits-for-nobody
         let total = self.bytes().saturating_add(due);
         self.fail(Refusal::of_charge(
             refused,

@@ -373,7 +373,10 @@ impl Sends {
                 ..
             }) if bytes.is_none_or(|bytes| bytes > SMALL) => {
                 *expects = bytes.unwrap_or(*expects);
-                let charge = window.take((*expects).min(most), bytes.is_some(), waker)?;
+                // What is left of the body bounds the next frame, and not one that is here.
+                // Mutation: a-last-frame-that-has-waited-is-not-charged
+                let takes = bytes.unwrap_or_else(|| (*expects).min(most));
+                let charge = window.take(takes, bytes.is_some(), waker)?;
                 charge.map(|charge| (charge, Arc::clone(window)))
             }
             _ => {

@@ -720,6 +720,35 @@ async fn a_large_frame_is_charged_until_it_is_sent() {
     }
 }
 
+/// The last one too, behind which nothing is left of the body.
+#[tokio::test]
+async fn a_frame_that_has_waited_for_room_is_charged_until_it_is_sent() {
+    let scene = Scene::new();
+    let layer = scene
+        .layer()
+        .body_window(0)
+        .patience(Duration::from_secs(60));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async {
+        ok(vec![7; 50 * KIB])
+    }));
+    let held = scene.acme.force_charge(60 * KIB);
+    let mut body = service
+        .oneshot(request("acme", ""))
+        .await
+        .unwrap()
+        .into_body();
+    assert!(body.frame().now_or_never().is_none(), "there is no room");
+    drop(held);
+    let frame = body.frame().await.unwrap().unwrap();
+    assert!(body.frame().await.is_none());
+    let charged = OVERHEAD + 50 * KIB as u64;
+    assert_eq!(scene.acme.live(), charged, "it is on its way");
+    drop(body);
+    assert_eq!(scene.acme.live(), charged, "behind the end, too");
+    drop(frame);
+    scene.assert_given_back();
+}
+
 #[tokio::test]
 async fn a_request_has_a_group_of_its_own() {
     let scene = Scene::new();

@@ -53,6 +53,7 @@ impl<T> List<T> {
         let Some(oldest) = self.oldest_first.front() else {
             return LinkedList::new();
         };
+        // Mutation: what-was-taken-may-still-be-dropped
         self.bytes -= Charged::charge(oldest).bytes();
         let others = self.oldest_first.split_off(1);
         mem::replace(&mut self.oldest_first, others)

@@ -217,6 +217,7 @@ impl Slots {
         let slot = &mut self.slots[at as usize];
         slot.behind = mem::replace(&mut self.free, at);
         self.used -= 1;
+        // Mutation: a-sender-that-leaves-is-still-known
         (mem::replace(&mut slot.fate, Fate::Free), slot.waker.take())
     }
 }

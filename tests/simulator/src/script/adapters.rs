@@ -45,8 +45,10 @@ pub enum Adapter {
     Reserve(u8, Size),
     /// A message is sent by a sink, which is closed then; true: flushed before.
     SendBySink(u8, Size, bool),
-    /// In a tree of its own a send is delayed above a high, for so many milliseconds at most.
-    SendDelayed(u16),
+    /// In a tree of their own sends and charges are delayed above a high, or wait at a max, as a seed says.
+    Delayed(u64),
+    /// In a tree of its own a channel has messages at once, as a seed says.
+    Queued(u64),
     /// Room is charged for a message of so many bytes, with a sender, if it is there at once.
     Permit(u8, Size),
     /// Such room is used, for a message or for none, by a number.
@@ -59,6 +61,8 @@ pub enum Adapter {
     SendCharged(u8, u8),
     /// A send that waits is dropped.
     DropSend(u8, u8),
+    /// A message is received, and a send that this has woken is dropped before it looks.
+    DropWoken(u8),
     /// Many sends wait, and are dropped.
     BurstOfSends(u8),
     /// In a channel of its own many messages of that many bytes take the place of earlier ones.
@@ -111,6 +115,8 @@ pub enum Adapter {
     Paced(u64),
     /// Requests of a tree of their own go through several layers, as a seed says.
     Layered(u64),
+    /// Bodies, requests and answers of a tree of their own are slow, as a seed says.
+    Slow(u64),
 
     /// A vector in pages begins.
     Pages(u8, u16),
@@ -275,8 +281,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             31 if rng.random_bool(0.3) => Adapter::Tasks(rng.random()),
             31 => return None,
             26 => Adapter::SendBySink(near, message(rng), rng.random()),
-            27 if rng.random_bool(0.2) => Adapter::SendDelayed(pick(rng, &[0, 1, 20, 400])),
-            27 => return None,
+            27 if rng.random_bool(0.3) => Adapter::Delayed(rng.random()),
+            27 => Adapter::Queued(rng.random()),
             0 | 1 => Adapter::Channel(a),
             2..=6 => Adapter::Send(near, message(rng)),
             7 => Adapter::SendTimeout(near, message(rng), pick(rng, &[0, 1, 20, 1_000])),
@@ -287,7 +293,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             16 if rng.random_bool(0.3) => Adapter::BurstOfSends(near),
             16 if rng.random_bool(0.2) => Adapter::TurnsOfMessages(rng.random_range(8..800)),
             16 => Adapter::DropSend(near, b),
-            17..=20 => Adapter::Receive(near),
+            17..=19 => Adapter::Receive(near),
+            20 => Adapter::DropWoken(near),
             21 => Adapter::ReceiveCharged(near),
             22 => Adapter::ReceiveMany(near, pick(rng, &[0, 1, 3, 40])),
             23 => Adapter::ChargeTimeout(a, size(rng), pick(rng, &[0, 1, 20, 1_000])),
@@ -296,8 +303,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ if rng.random_bool(0.5) => Adapter::DropSenders(near),
             _ => return None,
         },
-        2 if swarm.requests => match rng.random_range(0..28) {
-            27 => Adapter::Layered(rng.random()),
+        2 if swarm.requests => match rng.random_range(0..31) {
+            30 => Adapter::Slow(rng.random()),
+            27..=29 => Adapter::Layered(rng.random()),
             26 => {
                 let (form, way) = (rng.random(), rng.random_range(0..12));
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);
@@ -398,7 +406,8 @@ pub(super) fn follow(rng: &mut Xoshiro256PlusPlus, what: &What) -> Vec<What> {
             let sizes = [200, 200, 1_000, 2_500, 4_000, 8_000];
             story.extend((0..rng.random_range(2..5)).map(|_| send(pick(rng, &sizes))));
             for _ in 0..rng.random_range(1..4) {
-                story.push(match rng.random_range(0..5) {
+                story.push(match rng.random_range(0..6) {
+                    5 => What::With(Adapter::DropWoken(channel)),
                     0 | 1 => What::Set(0, Kind::Max, Size::Bytes(pick(rng, &[500, 3_000, 6_000]))),
                     2 => What::With(Adapter::DropSend(channel, rng.random())),
                     _ => What::With(Adapter::Receive(channel)),

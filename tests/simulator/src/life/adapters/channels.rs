@@ -8,45 +8,47 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_sink::Sink;
-use memcg::{Bytes, Charged, Group, Limits};
+use memcg::{Bytes, Charged, Group};
 use memcg_tokio::{
     DropPolicy, LossySender, OwnedPermit, PollSender, Receiver, SendError, Sender, WeakSender,
     channel, charge_timeout, charge_until, message_overhead,
 };
-use tokio::runtime::Builder;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::Instant;
 
 use super::super::Life;
-use super::Waits;
+use super::{Waits, is_let_go};
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Act, Adapter, Op, Size, Verb};
+use crate::script::{Act, Adapter, Op, Size, Verb, What};
 use crate::twin::{Key, No};
 
 const CHANNELS_MAX: usize = 4;
 const MESSAGES_MAX: usize = 24;
 const SENDS_MAX: usize = 8;
 
+/// Polls of a send before it is polled with another waker.
+const MOVES: u32 = 5;
+
 /// Sends that wait at once, and the bytes of the heap that may stay of them.
 const BURST: usize = 200;
 const LEFT_MAX: usize = 4_096;
 
 /// A message has its number in its first bytes.
-type Message = Vec<u8>;
+pub(super) type Message = Vec<u8>;
 
-fn message(number: u64, bytes: usize) -> Message {
+pub(super) fn message(number: u64, bytes: usize) -> Message {
     let mut message = vec![0; bytes];
     message[..8].copy_from_slice(&number.to_le_bytes());
     message
 }
 
-fn number_of(message: &Message) -> u64 {
+pub(super) fn number_of(message: &Message) -> u64 {
     u64::from_le_bytes(message[..8].try_into().expect("eight of them"))
 }
 
 /// What a message is charged for beside its bytes if it may be dropped again.
-fn droppable_overhead() -> u64 {
+pub(super) fn droppable_overhead() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
         let runtime = memcg::Runtime::builder().build().expect("as by default");
@@ -55,7 +57,10 @@ fn droppable_overhead() -> u64 {
         sent.expect("no limit");
         let bytes = runtime.root().live() - 8;
         let place = message_overhead::<Message>() as u64;
-        assert!((place..3 * place).contains(&bytes), "its place twice");
+        assert!(
+            (place + 1..3 * place).contains(&bytes),
+            "{bytes} bytes for its place in the queue, {place}, and that in the list"
+        );
         bytes
     })
 }
@@ -125,8 +130,11 @@ async fn send_by_sink(
     flushes: bool,
     closed: Closed,
 ) -> Result<(), SendError<Message>> {
+    let was_closed = sender.is_closed();
     let mut sink = PollSender::new(sender);
     let ready = poll_fn(|context| Pin::new(&mut sink).poll_ready(context)).await;
+    let found = (sink.is_closed(), ready.is_err());
+    assert_eq!(found, (was_closed, was_closed), "closed, as a sink says");
     let mut sent = match ready {
         Ok(()) => Pin::new(&mut sink).start_send(message).map_err(unsent),
         Err(_) => Err(SendError::Closed(message)),
@@ -135,65 +143,11 @@ async fn send_by_sink(
         sent = poll_fn(|context| Pin::new(&mut sink).poll_flush(context).map_err(unsent)).await;
     }
     let ends = poll_fn(|context| Pin::new(&mut sink).poll_close(context).map_err(unsent)).await;
+    let is_over = sink.is_closed() && sink.get_ref().is_none();
+    assert!(is_over, "a sink that was closed has its sender");
     let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
     closed.push(sink);
     sent.and(ends)
-}
-
-/// A send above a high has its bytes, and is delayed for longer than anybody waits. With its time it is
-/// sent; with its channel it gives them back.
-fn send_delayed(milliseconds: u16) {
-    let time = Duration::from_millis(milliseconds.into());
-    let tokio = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build();
-    let tokio = tokio.expect("a runtime of one thread");
-    let delays = Duration::from_secs(600);
-    let runtime = memcg::Runtime::builder().batch(0).delay_max(delays).build();
-    let runtime = runtime.expect("a configuration that holds");
-    let root = runtime.root();
-    let group = root.create("queue", Limits::new().high(1_000));
-    let group = group.expect("nothing is in the way");
-    let held = group.force_charge(100_000);
-    let (sender, receiver) = channel::<Message>(&group);
-    let mut receiver = Some(receiver);
-    let closes = milliseconds == 400;
-    let mut waits = Waits::new(async move {
-        match closes {
-            true => sender.send(message(1, 4_000)).await,
-            false => sender.send_timeout(message(1, 4_000), time).await,
-        }
-    });
-    let mut ended = Poll::Pending;
-    let mut polls = |waits: &mut Waits<_>| {
-        // It lets others run before it waits.
-        for _ in 0..8 {
-            ended = waits.poll(tokio.handle());
-            if ended.is_ready() || !waits.is_rung() {
-                break;
-            }
-        }
-        ended.is_ready()
-    };
-    let at_once = polls(&mut waits);
-    assert!(!at_once || milliseconds == 0, "it is not delayed");
-    if closes {
-        receiver = None;
-    } else if !at_once {
-        tokio.block_on(tokio::time::advance(time + Duration::from_millis(1)));
-    }
-    let is_over = at_once || waits.is_rung() && polls(&mut waits);
-    assert!(is_over, "it waits on, and its time is over, or its channel");
-    match ended {
-        Poll::Ready(Err(SendError::Closed(_))) if closes => {}
-        Poll::Ready(Ok(())) if !closes => {
-            let received = receiver.as_mut().map(Receiver::try_recv_charged);
-            assert!(matches!(received, Some(Ok(_))), "its message: {received:?}");
-        }
-        ended => panic!("delayed for {delays:?}, and {ended:?}"),
-    }
-    assert_eq!(group.live(), held.bytes(), "of a send that came to nothing");
 }
 
 /// Of many messages that take the place of earlier ones nothing is left while the receiver stands
@@ -229,6 +183,18 @@ fn turns_of_messages(bytes: usize) {
     }
     assert!(receiver.try_recv().is_err(), "there are no more");
     assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
+/// A message is sent before those of the sends that came earlier: these were woken, and have their
+/// answer.
+fn is_in_turn(earlier: &[Send]) {
+    let waits = earlier.iter().find(|send| !send.waits.is_rung());
+    if let Some(send) = waits {
+        panic!(
+            "a message is sent before one of {} bytes that has waited for longer",
+            send.bytes
+        );
+    }
 }
 
 impl Channel {
@@ -280,6 +246,13 @@ impl Channel {
         let known = (is_closed, has_senders, usize::from(self.weak.is_some()));
         ensure_eq!(found, known, "closed, senders and weak ones of a channel");
         if let Some((sender, ..)) = &self.senders {
+            let found = (sender.strong_count(), sender.weak_count());
+            let known = (receiver.sender_strong_count(), receiver.sender_weak_count());
+            ensure_eq!(
+                found,
+                known,
+                "senders, as senders say and as the receiver does"
+            );
             let mut closed = pin!(sender.closed());
             let polled = closed
                 .as_mut()
@@ -329,8 +302,11 @@ impl Life {
             Adapter::Tasks(seed) => {
                 self.actor(op).run(move || super::tasks::live(seed));
             }
-            Adapter::SendDelayed(milliseconds) => {
-                self.actor(op).run(move || send_delayed(milliseconds));
+            Adapter::Queued(seed) => {
+                self.actor(op).run(move || super::queued::live(seed));
+            }
+            Adapter::Delayed(seed) => {
+                self.actor(op).run(move || super::delayed::live(seed));
             }
             Adapter::ChargeTimeout(group, size, milliseconds) => {
                 self.charge_timeout(op, group, size, milliseconds);
@@ -346,6 +322,7 @@ impl Life {
             | Adapter::Weak(number)
             | Adapter::SendCharged(number, _)
             | Adapter::DropSend(number, _)
+            | Adapter::DropWoken(number)
             | Adapter::BurstOfSends(number)
             | Adapter::Receive(number)
             | Adapter::ReceiveCharged(number)
@@ -395,8 +372,12 @@ impl Life {
             Adapter::Reserve(_, size) => {
                 let verb = Verb::WaitNot;
                 self.send(op, at, size, verb, |sender, message, bytes| async move {
+                    let was_closed = sender.is_closed();
                     match sender.reserve(Bytes(bytes)).await {
-                        Ok(charge) => sender.send_charged(Charged::new(message, charge)),
+                        Ok(charge) => {
+                            assert!(!was_closed, "room in a channel that is closed");
+                            sender.send_charged(Charged::new(message, charge))
+                        }
                         Err(SendError::Refused((), refusal)) => {
                             Err(SendError::Refused(message, refusal))
                         }
@@ -426,14 +407,16 @@ impl Life {
             Adapter::SendLossy(_, newest, size) => self.send_lossy(op, at, newest, size),
             Adapter::SendCharged(_, charge) => self.send_charged(op, at, charge),
             Adapter::DropSend(_, number) => {
-                let sends = &mut self.adapters.channels[at].sends;
-                if !sends.is_empty() {
-                    let send = sends.remove(usize::from(number) % sends.len());
-                    let tokio = self.tokio();
-                    self.actor(op).run(move || {
-                        let _inside = tokio.enter();
-                        drop(send);
-                    });
+                let sends = self.adapters.channels[at].sends.len();
+                if sends > 0 {
+                    self.drop_send(op, at, usize::from(number) % sends);
+                }
+            }
+            Adapter::DropWoken(_) => {
+                self.receive(op, at);
+                let mut sends = self.adapters.channels[at].sends.iter();
+                if let Some(woken) = sends.position(|send| send.waits.is_rung()) {
+                    self.drop_send(op, at, woken);
                 }
             }
             Adapter::BurstOfSends(_) => self.burst_of_sends(op, at),
@@ -458,6 +441,16 @@ impl Life {
             }
             _ => unreachable!("an operation on a channel"),
         }
+    }
+
+    fn drop_send(&mut self, op: &Op, at: usize, number: usize) {
+        let send = self.adapters.channels[at].sends.remove(number);
+        let (tokio, rung) = (self.tokio(), Arc::clone(&send.waits.rung));
+        self.actor(op).run(move || {
+            let _inside = tokio.enter();
+            drop(send);
+        });
+        assert!(is_let_go(&rung), "the waker of a send that is gone is kept");
     }
 
     /// Many sends wait for what is not there, and are dropped: the channel keeps no room for so many.
@@ -603,6 +596,11 @@ impl Life {
             }
             Poll::Ready(Ok(())) => {
                 assert!(!is_closed, "it is sent, and the channel is closed");
+                // One whose time is over asks for the last time, as others that do not wait.
+                let is_last = matches!(op.1, What::With(Adapter::SendTimeout(_, _, 0)));
+                if verb != Verb::Try && !is_last {
+                    is_in_turn(&self.adapters.channels[at].sends);
+                }
                 self.put(at, number, bytes, false);
                 // Beside itself.
                 let key = self.adapters.channels[at]
@@ -847,7 +845,9 @@ impl Life {
                 let channel = &mut self.adapters.channels[at];
                 let (group, is_closed) = (channel.group, channel.is_closed);
                 let send = &mut channel.sends[number];
-                if !send.waits.is_rung() {
+                // Some tasks move to another thread, once they have let others run and are in the list.
+                let moves = send.number.is_multiple_of(2) && send.waits.polls == MOVES;
+                if !send.waits.is_rung() && !moves {
                     number += 1;
                     continue;
                 }
@@ -859,6 +859,13 @@ impl Life {
                 match sent {
                     Ok(()) => {
                         assert!(!is_closed, "it is sent, and the channel is closed");
+                        let _inside = tokio.enter();
+                        let a_moment = Duration::from_millis(1);
+                        let now = Instant::now() + a_moment;
+                        let is_last = send.until.is_some_and(|until| until <= now);
+                        if !is_last {
+                            is_in_turn(&channel.sends[..number]);
+                        }
                         self.put(at, send.number, send.bytes, false);
                     }
                     Err(unsent) => match refusal(unsent) {
@@ -866,7 +873,9 @@ impl Life {
                         None => assert!(is_closed, "the channel is open"),
                     },
                 }
+                let rung = Arc::clone(&send.waits.rung);
                 drop(send);
+                assert!(is_let_go(&rung), "the waker of a send that is over is kept");
                 number = 0;
             }
         }
@@ -954,6 +963,10 @@ impl Life {
             if let Some(least) = all.and_then(|all| all.into_iter().min()) {
                 ensure_eq!(sender.capacity(), least, "what fits, as a sender says");
             }
+            if self.twin.groups[channel.group].online {
+                let most = self.effective_max(channel.group);
+                ensure_eq!(sender.max_capacity(), most, "what may ever fit");
+            }
         }
         Ok(())
     }
@@ -1002,9 +1015,13 @@ impl Life {
         });
         let Some(received) = received else { return };
         assert_eq!(kind(&received), expected, "received");
-        if let Poll::Ready(Some(message)) = received {
-            let taken = self.adapters.channels[at].receive(&message);
-            self.twin.release(taken.key);
+        match received {
+            Poll::Ready(Some(message)) => {
+                let taken = self.adapters.channels[at].receive(&message);
+                self.twin.release(taken.key);
+            }
+            Poll::Ready(None) => self.credit_has_gone(at),
+            Poll::Pending => {}
         }
     }
 
@@ -1015,12 +1032,18 @@ impl Life {
         });
         let Some(received) = received else { return };
         assert_eq!(kind(&received), expected, "received");
-        if let Poll::Ready(Some(message)) = received {
-            let (message, charge) = Charged::into_parts(message);
-            let taken = self.adapters.channels[at].receive(&message);
-            assert_eq!(charge.bytes(), self.held(taken.key), "of the message");
-            self.charges.push((taken.key, charge));
+        match received {
+            Poll::Ready(Some(message)) => self.keep_charged(at, message),
+            Poll::Ready(None) => self.credit_has_gone(at),
+            Poll::Pending => {}
         }
+    }
+
+    fn keep_charged(&mut self, at: usize, message: Charged<Message>) {
+        let (message, charge) = Charged::into_parts(message);
+        let taken = self.adapters.channels[at].receive(&message);
+        assert_eq!(charge.bytes(), self.held(taken.key), "of the message");
+        self.charges.push((taken.key, charge));
     }
 
     fn receive_many(&mut self, op: &Op, at: usize, most: usize) {
@@ -1031,19 +1054,29 @@ impl Life {
             Poll::Ready(None) => Poll::Ready(0),
             Poll::Pending => Poll::Pending,
         };
+        let keeps = op.0 % 3 == 1;
         let received = self.with_receiver(op, at, move |receiver| {
-            let mut messages = Vec::new();
+            let (mut messages, mut charged) = (Vec::new(), Vec::new());
             let mut context = Context::from_waker(Waker::noop());
-            let polled = receiver.poll_recv_many(&mut context, &mut messages, most);
-            (messages, polled)
+            let polled = match keeps {
+                false => receiver.poll_recv_many(&mut context, &mut messages, most),
+                true => receiver.poll_recv_many_charged(&mut context, &mut charged, most),
+            };
+            (messages, charged, polled)
         });
-        let Some((messages, polled)) = received else {
+        let Some((messages, charged, polled)) = received else {
             return;
         };
         assert_eq!(polled, expected, "received");
+        if polled == Poll::Ready(0) && most > 0 {
+            self.credit_has_gone(at);
+        }
         for message in messages {
             let taken = self.adapters.channels[at].receive(&message);
             self.twin.release(taken.key);
+        }
+        for message in charged {
+            self.keep_charged(at, message);
         }
     }
 

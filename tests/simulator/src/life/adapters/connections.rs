@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use memcg::{Group, Limits};
-use memcg_tower::{AdmissionLayer, ConnectionPace, RequestBody};
+use memcg_tower::{AdmissionLayer, ConnectionPace, KeptConnection, PacedConnection, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tower_layer::Layer;
@@ -102,6 +102,8 @@ struct Wire {
     left: u32,
     is_broken: bool,
     has_ended: bool,
+    /// The server has sent its last byte.
+    is_shut: bool,
     to_server: Vec<u8>,
     /// So many of these have been read.
     read: usize,
@@ -214,7 +216,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        lock(&self.wire).flush()
+        let mut wire = lock(&self.wire);
+        wire.is_shut = true;
+        wire.flush()
     }
 }
 
@@ -355,6 +359,8 @@ struct Form {
     takes_slices: bool,
     /// The connection goes on with another protocol.
     goes_on: bool,
+    /// It was asked for that by its method.
+    connects: bool,
     /// The request has a group of its own.
     has_group: bool,
     body: usize,
@@ -376,6 +382,7 @@ impl Form {
             says_length: has(3),
             takes_slices: has(4),
             goes_on,
+            connects: goes_on && has(3),
             has_group: has(6),
             body: if goes_on { 0 } else { body as usize },
             answer: if goes_on { 0 } else { answer as usize },
@@ -388,6 +395,9 @@ impl Form {
     /// The bytes that the client sends.
     fn request(&self) -> Vec<u8> {
         let mut head = String::from("POST / HTTP/1.1\r\nhost: one\r\n");
+        if self.connects {
+            return b"CONNECT one:80 HTTP/1.1\r\nhost: one\r\n\r\n".to_vec();
+        }
         if self.goes_on {
             head.push_str("connection: upgrade\r\nupgrade: another\r\n");
         }
@@ -465,7 +475,7 @@ impl Service<Request<RequestBody<Incoming>>> for Serves {
                 says_length: form.says_length,
                 there,
             });
-            if upgrade.is_some() {
+            if upgrade.is_some() && !form.connects {
                 *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             }
             lock(&desk).upgrade = upgrade;
@@ -503,6 +513,7 @@ fn serve(group: &Group, form: Form, tokio: &Handle) -> Seen {
         left: form.at,
         is_broken: false,
         has_ended: false,
+        is_shut: false,
         to_server: Vec::new(),
         read: 0,
         room: 0,
@@ -595,8 +606,13 @@ fn serve(group: &Group, form: Form, tokio: &Handle) -> Seen {
     if let Some(upgrade) = upgrade {
         let mut upgrade = Box::pin(upgrade);
         if let Poll::Ready(Ok(upgraded)) = upgrade.as_mut().poll(&mut context) {
-            seen.gone_on = Some(group.live().saturating_sub(before));
-            go_on(upgraded, &wire, &mut context);
+            let gone_on = group.live().saturating_sub(before);
+            seen.gone_on = Some(gone_on);
+            if form.takes_slices {
+                go_on(upgraded, &wire, &mut context);
+            } else {
+                in_parts(upgraded, gone_on);
+            }
         }
     }
     let of_desk = lock(&desk);
@@ -608,15 +624,44 @@ fn serve(group: &Group, form: Form, tokio: &Handle) -> Seen {
 
 /// The connection is used by who has it: a few writes, then it goes.
 fn go_on(mut upgraded: Upgraded, wire: &Arc<Mutex<Wire>>, context: &mut Context<'_>) {
-    for _ in 0..4 {
-        lock(wire).room += PIECE;
-        let written = Pin::new(&mut upgraded).poll_write(context, &[9; 100]);
+    for number in 0..4 {
+        let mut of_wire = lock(wire);
+        of_wire.room += PIECE;
+        of_wire.to_server.push(number);
+        assert!(!of_wire.is_shut, "nobody has ended it");
+        drop(of_wire);
+        let mut bytes = [0];
+        let mut into = hyper::rt::ReadBuf::new(&mut bytes);
+        let read = Pin::new(&mut upgraded).poll_read(context, into.unfilled());
+        let is_read = matches!(read, Poll::Ready(Ok(())));
+        assert!(!is_read || into.filled() == [number], "what it reads");
+        let slices = [IoSlice::new(&[9; 60]), IoSlice::new(&[9; 40])];
+        let written = match number % 2 {
+            0 => Pin::new(&mut upgraded).poll_write(context, &[9; 100]),
+            _ => Pin::new(&mut upgraded).poll_write_vectored(context, &slices),
+        };
+        if let Poll::Ready(Ok(bytes)) = written {
+            let is_there = lock(wire).taken.ends_with(&[9; 100][..bytes]);
+            assert!(is_there, "what it has written");
+        }
         let flushed = Pin::new(&mut upgraded).poll_flush(context);
-        if !matches!(written, Poll::Ready(Ok(1..))) || !matches!(flushed, Poll::Ready(Ok(()))) {
+        let is_well = matches!(written, Poll::Ready(Ok(1..)));
+        if !is_read || !is_well || !matches!(flushed, Poll::Ready(Ok(()))) {
             return;
         }
     }
     let _ = Pin::new(&mut upgraded).poll_shutdown(context);
+    assert!(lock(wire).is_shut, "its user has ended it");
+}
+
+/// Who has the connection takes it apart: into the real one, and what keeps the charge of its request.
+fn in_parts(upgraded: Upgraded, held: u64) {
+    let kept = upgraded.downcast::<KeptConnection>();
+    let parts = kept.ok().and_then(|kept| kept.io.into_parts());
+    let (real, admitted) = parts.expect("a connection that goes on is kept");
+    let is_real = real.downcast::<OfHyper<PacedConnection<Socket>>>().is_ok();
+    assert!(is_real, "the connection of the server");
+    assert_eq!(admitted.reserved(), held, "held by what keeps its charge");
 }
 
 /// The status and the body of an answer, as far as they have come.
@@ -672,6 +717,7 @@ impl Life {
         let answered = read_answer(&seen.taken);
         if let Some((status, body)) = &answered
             && (*status == 200)
+            && !form.goes_on
         {
             let is_right = answers()[..form.answer].starts_with(body);
             assert!(
@@ -705,6 +751,12 @@ impl Life {
         if let Some(gone_on) = seen.gone_on {
             assert_eq!(gone_on, form.overhead, "of a connection that has gone on");
         }
+        let goes_on = form.goes_on && !form.connects;
+        let status = if goes_on { 101 } else { 200 };
+        let is_told = answered.as_ref().is_some_and(|it| it.0 == status);
+        if is_told && !seen.is_broken && !matches!(form.breaks, Break::Drops | Break::Ends) {
+            assert_eq!(seen.gone_on.is_some(), form.goes_on, "it goes on");
+        }
         if !fits || self.setup.groups_max < 64 {
             return;
         }
@@ -712,7 +764,6 @@ impl Life {
             panic!("{live} bytes are charged, and frames of {there} are there");
         }
         if form.breaks == Break::Never {
-            let status = if form.goes_on { 101 } else { 200 };
             let found = answered.map(|(status, body)| (status, body.len(), seen.read));
             let whole = (status, form.answer, form.body);
             // What was written after the head is no part of the answer.
@@ -721,7 +772,6 @@ impl Life {
                 false => (status, body, read),
             });
             assert_eq!(found, Some(whole), "status, answer and body");
-            assert_eq!(seen.gone_on.is_some(), form.goes_on, "it goes on");
         }
     }
 }

@@ -2,24 +2,26 @@
 //! bodies become longer inside, and the service below is not ready, fails or panics.
 //!
 //! Each request is one of a tree of its own, and is dropped at any step. What it holds is known as its
-//! handler reads, and nothing is left of it, of no group and in no figure.
+//! handler reads, why it may be refused, and what is said of that to whom; and nothing is left of it, of no
+//! group, in no figure and of no limit below.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use memcg::{Group, Limit, Limits, PressureLevel, Runtime};
 use memcg_tower::{
-    AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer, Metered, PromisedBytes,
-    Refusal, RefusalKind, RequestBody, RequestWeight,
+    AdmissionFigures, AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer,
+    Metered, PromisedBytes, Refusal, RefusalKind, RequestBody, RequestWeight,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -32,6 +34,9 @@ use super::requests::Broken;
 use crate::script::pick;
 
 const REQUESTS: usize = 8;
+
+/// What a classifier says to a client.
+const NOBODY: &str = "nobody knows it: 0 % of café";
 
 /// Polls that are enough for any request that waits for nobody.
 const POLLS: usize = 12;
@@ -157,7 +162,18 @@ struct Plan {
     body_fails: bool,
     says_length: bool,
     is_packed: bool,
+    /// Its content type, by its number.
+    speaks: usize,
     answer: usize,
+    answer_fails: bool,
+    /// Of a refusal by the classifier.
+    status: StatusCode,
+    /// Others hold bytes of the level with the limit, until it was polled so often.
+    others: Option<usize>,
+    /// What it weighs by itself: overhead, response, body of unknown length, and window.
+    own: [Option<u64>; 4],
+    /// It is shed by itself, under so much pressure.
+    sheds: Option<PressureLevel>,
     /// The max of a group of its own.
     own_max: u64,
     /// So often it is polled, and then its client goes.
@@ -193,28 +209,102 @@ impl Plan {
             body_fails: rng.random_bool(0.2),
             says_length: rng.random(),
             is_packed: rng.random(),
-            answer: pick(rng, &[0, 100, 9_000]),
+            speaks: rng.random_range(0..SPEAKS.len()),
+            answer: pick(rng, &[0, 100, 9_000, 30_000]),
+            answer_fails: rng.random_bool(0.2),
+            status: pick(rng, &STATUSES),
+            others: pick(rng, &[None, Some(1), Some(2), Some(POLLS)]),
+            own: [
+                [700, 1_700],
+                [500, 2_500],
+                [2_000, 9_500],
+                [u64::MAX, 2_200],
+            ]
+            .map(|two| pick(rng, &[None, Some(two[0]), Some(two[1])])),
+            sheds: pick(rng, &[None, None, Some(PressureLevel::Critical)]),
             own_max: pick(rng, &[u64::MAX, 20_000, 3_000, 1_000]),
             polls: pick(rng, &[1, 2, 3, POLLS, POLLS, POLLS]),
         }
     }
 }
 
+/// Content types, and that of an answer without a message.
+const SPEAKS: [(&str, Option<&str>); 6] = [
+    ("text/plain", None),
+    ("application/grpcx", None),
+    ("application/grpc", Some("application/grpc")),
+    ("application/grpc;x", Some("application/grpc")),
+    ("application/grpc-web", Some("application/grpc-web+proto")),
+    (
+        "application/grpc-web-text+proto",
+        Some("application/grpc-web-text+proto"),
+    ),
+];
+
+const STATUSES: [StatusCode; 5] = [
+    StatusCode::FORBIDDEN,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::NOT_FOUND,
+    StatusCode::BAD_REQUEST,
+    // No refusal.
+    StatusCode::OK,
+];
+
+/// What an operator is told of a refusal.
+struct Told {
+    refusal: Refusal,
+    /// Others held bytes then.
+    beside_others: bool,
+}
+
 /// What a handler has seen.
 #[derive(Default)]
 struct Seen {
     called: usize,
+    /// The handler has answered.
+    answers: bool,
+    /// The code that runs for it may ask what it holds.
+    is_told: Option<bool>,
     /// What the request held once its body was read, and what it was to hold.
     held: Option<(u64, u64)>,
 }
 
 /// The service below.
-#[derive(Clone)]
 struct Below {
     plan: Plan,
     own: u64,
+    window: u64,
     not_ready: usize,
     seen: Arc<Mutex<Seen>>,
+    /// Of a limit: one is taken by whom it is ready for, until the answer.
+    permits: Arc<AtomicUsize>,
+    permit: Option<Permit>,
+}
+
+struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    fn new(of: &Arc<AtomicUsize>) -> Permit {
+        of.fetch_add(1, Ordering::SeqCst);
+        Permit(Arc::clone(of))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Clone for Below {
+    fn clone(&self) -> Below {
+        Below {
+            seen: Arc::clone(&self.seen),
+            permits: Arc::clone(&self.permits),
+            permit: None,
+            ..*self
+        }
+    }
 }
 
 impl Service<Request<Metered<Unpacks>>> for Below {
@@ -230,25 +320,42 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 Poll::Pending
             }
             None if self.plan.is_never_ready => Poll::Ready(Err(Broken)),
-            None => Poll::Ready(Ok(())),
+            None => {
+                self.permit = Some(Permit::new(&self.permits));
+                Poll::Ready(Ok(()))
+            }
         }
     }
 
     fn call(&mut self, request: Request<Metered<Unpacks>>) -> Self::Future {
-        assert_eq!(self.not_ready, 0, "a service is called that is not ready");
-        let (plan, own, seen) = (self.plan, self.own, Arc::clone(&self.seen));
+        let permit = self.permit.take();
+        assert!(permit.is_some(), "a service is called that is not ready");
+        let (plan, own, window) = (self.plan, self.own, self.window);
+        let seen = Arc::clone(&self.seen);
         lock(&seen).called += 1;
         assert!(plan.way != Way::PanicsAtOnce, "on purpose");
         let admitted = request.extensions().get::<AdmittedRequest>().cloned();
+        lock(&seen).is_told = Some(admitted.is_some());
         Box::pin(async move {
+            let _permit = permit;
             let mut body = pin!(request.into_body());
             let mut came = 0;
-            while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+            // It says that it ends, while a frame of it waits.
+            let mut has_ended = false;
+            let mut next = |context: &mut Context<'_>| {
+                let polled = body.as_mut().poll_frame(context);
+                has_ended |= polled.is_pending() && body.is_end_stream();
+                let is_frame = matches!(polled, Poll::Ready(Some(Ok(_))));
+                assert!(!is_frame || !has_ended, "a frame comes after the end");
+                polled
+            };
+            while let Some(frame) = poll_fn(&mut next).await {
                 let frame = frame.map_err(|_| Broken)?;
                 came += frame.data_ref().map_or(0, Bytes::len) as u64;
             }
             if let Some(admitted) = admitted {
-                lock(&seen).held = Some((admitted.reserved(), own + came));
+                let known = own + window.min(came);
+                lock(&seen).held = Some((admitted.reserved(), known));
             }
             match plan.way {
                 Way::Fails => return Err(Broken),
@@ -256,7 +363,9 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 Way::Never => std::future::pending().await,
                 _ => {}
             }
-            Ok(Response::new(Frames::new(1, plan.answer, false, true)))
+            lock(&seen).answers = true;
+            let answer = Frames::new(1, plan.answer, plan.answer_fails, true);
+            Ok(Response::new(answer))
         })
     }
 }
@@ -264,18 +373,42 @@ impl Service<Request<Metered<Unpacks>>> for Below {
 /// The layer of a tree, and what its tenants are.
 struct Form {
     max: u64,
+    /// Of the levels of the tenant, from itself on, the one that has the max.
+    limited: usize,
     waits: bool,
-    sheds: bool,
+    sheds: Option<PressureLevel>,
     has_groups: bool,
+    /// There are as many groups as there may be.
+    is_full: bool,
+    tells: bool,
 }
 
 fn verdict(plan: Plan, tenant: &Group) -> Classification {
     match plan.verdict {
         Verdict::Tenant => Some(tenant.clone()).into(),
-        Verdict::Weighed => RequestWeight::new(tenant.clone()).overhead(1_700).into(),
+        Verdict::Weighed => {
+            let mut weight = RequestWeight::new(tenant.clone());
+            let [overhead, response, unknown, window] = plan.own;
+            if let Some(bytes) = overhead {
+                weight = weight.overhead(bytes as usize);
+            }
+            if let Some(bytes) = response {
+                weight = weight.response(bytes as usize);
+            }
+            if let Some(bytes) = unknown {
+                weight = weight.unknown_body(bytes as usize);
+            }
+            if let Some(bytes) = window {
+                weight = weight.body_window(bytes as usize);
+            }
+            if let Some(level) = plan.sheds {
+                weight = weight.shed_from(level);
+            }
+            weight.into()
+        }
         Verdict::Nobody => Classification::uncharged(),
         Verdict::Refused => {
-            let refusal = Refusal::new(StatusCode::FORBIDDEN, "nobody knows it");
+            let refusal = Refusal::new(plan.status, NOBODY);
             let refused: Result<Group, _> = Err(refusal);
             refused.into()
         }
@@ -297,49 +430,276 @@ fn verdict_later(plan: Plan, tenant: Group) -> Classification {
 
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let runtime = Runtime::builder().batch(0).build();
-    let runtime = runtime.expect("a configuration that holds");
     let form = Form {
         max: pick(rng, &[1 << 20, 1 << 20, 40_000, 4_000]),
+        limited: rng.random_range(0..3),
         waits: rng.random(),
-        sheds: rng.random_bool(0.3),
+        sheds: Some(PressureLevel::Elevated).filter(|_| rng.random_bool(0.3)),
         has_groups: rng.random(),
+        is_full: rng.random_bool(0.1),
+        tells: rng.random(),
     };
+    // The root and the levels of the tenant are there.
+    let groups = if form.is_full { 4 } else { 64 };
+    let runtime = Runtime::builder().batch(0).groups_max(groups).build();
+    let runtime = runtime.expect("a configuration that holds");
     let limits = Limits::new()
         .max(Limit::Bytes(form.max))
         .pressure_levels(50, 80);
-    let tenant = runtime.root().create("tenant", limits);
-    let tenant = tenant.expect("nothing is in the way");
-    let held = rng
-        .random_bool(0.2)
-        .then(|| tenant.force_charge(memcg::Bytes(form.max / 4 * 3)));
+    let make = |above: &Group, level: usize| {
+        let is_limited = level == form.limited;
+        let limits = if is_limited { limits } else { Limits::new() };
+        let made = above.create(["tenant", "above", "top"][level], limits);
+        made.expect("nothing is in the way")
+    };
+    let top = make(&runtime.root(), 2);
+    let above = make(&top, 1);
+    let tenant = make(&above, 0);
     for _ in 0..REQUESTS {
         if rng.random_bool(0.04) {
             tenant.offline_tree();
         }
-        request(&tenant, &form, Plan::draw(rng));
-        let held = held.as_ref().map_or(0, memcg::Charge::bytes);
+        request([&tenant, &above, &top], &form, Plan::draw(rng));
         let promised = PromisedBytes::to(&tenant);
-        let left = (tenant.live(), tenant.inspect().child_count());
-        assert_eq!(
-            left,
-            (held, 0),
-            "bytes and groups of requests that are over"
-        );
+        let left = (top.live(), tenant.inspect().child_count());
+        assert_eq!(left, (0, 0), "bytes and groups of requests that are over");
         let left = (promised.bytes, promised.waiting);
         assert_eq!(left, (0, 0), "promised, and in line");
     }
-    drop(held);
-    assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
+/// What the client of a refusal reads: by its protocol, a code, a sentence, and when to come back.
+fn reads_refusal(plan: Plan, told: &Refusal, answer: &Response<impl Body<Data = Bytes>>) {
+    let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().ok());
+    let returns = told.retry_after().map(|time| time.as_secs().to_string());
+    // A request without a body is no call of gRPC.
+    let Some(speaks) = SPEAKS[plan.speaks].1.filter(|_| !plan.has_no_body()) else {
+        if plan.has_no_body() {
+            return;
+        }
+        assert_eq!(answer.status(), told.status(), "of {told:?}");
+        let found = header("retry-after").flatten();
+        assert_eq!(found, returns.as_deref(), "when to come back");
+        return;
+    };
+    assert_eq!(answer.status(), StatusCode::OK, "of gRPC");
+    assert_eq!(header("content-type").flatten(), Some(speaks));
+    let code = match told.kind() {
+        RefusalKind::TooLarge
+        | RefusalKind::Outgrown
+        | RefusalKind::ResponseTooLarge
+        | RefusalKind::TenantFull
+        | RefusalKind::AboveFull
+        | RefusalKind::Shed => 8,
+        RefusalKind::TooSlow => 4,
+        RefusalKind::Classifier => match told.status().as_u16() {
+            400 => 3,
+            401 => 16,
+            403 => 7,
+            404 => 5,
+            _ => 2,
+        },
+        // A group that is full may have room later; one that is offline has not.
+        _ if returns.is_some() => 8,
+        _ => 14,
+    };
+    let found = header("grpc-status").flatten();
+    assert_eq!(found, Some(code.to_string().as_str()), "of {told:?}");
+    let message = header("grpc-message").flatten();
+    assert_eq!(message, Some(&*encoded(told.sentence())));
+    let details = header("grpc-status-details-bin").flatten();
+    let details = decoded(details.expect("of a refusal"));
+    let has = |text: &str| details.windows(text.len()).any(|it| it == text.as_bytes());
+    let found = (has("RetryInfo"), has("QuotaFailure"), has(told.sentence()));
+    let is_short = code == 8 || told.kind() == RefusalKind::NoGroup;
+    assert_eq!(found, (returns.is_some(), is_short, true), "{told:?}");
+    let of_tenant = matches!(
+        told.kind(),
+        RefusalKind::TooLarge
+            | RefusalKind::Outgrown
+            | RefusalKind::ResponseTooLarge
+            | RefusalKind::TenantFull
+    );
+    let subject = if of_tenant { "tenant" } else { "service" };
+    assert!(!is_short || has(subject), "who is short: {told:?}");
+}
+
+/// All but what is printed in ASCII, and the percent sign, as the message of gRPC has it.
+fn encoded(text: &str) -> String {
+    let of = |byte: u8| match byte {
+        b'%' | 0..b' ' | 0x7f.. => format!("%{byte:02X}"),
+        byte => char::from(byte).to_string(),
+    };
+    text.bytes().map(of).collect()
+}
+
+/// Base64 without padding.
+fn decoded(text: &str) -> Vec<u8> {
+    let digit = |letter: u8| match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let bits = text.bytes().map(|letter| u32::from(digit(letter)));
+    let (mut word, mut many, mut all) = (0, 0, Vec::new());
+    for bits in bits {
+        word = word << 6 | bits;
+        many += 6;
+        if many >= 8 {
+            many -= 8;
+            all.push((word >> many) as u8);
+        }
+    }
+    all
+}
+
+impl Plan {
+    fn has_no_body(&self) -> bool {
+        self.frames == 0 && !self.body_fails
+    }
+
+    /// Overhead, response, and window: its own, or those of the layer.
+    fn weighs(&self) -> (u64, u64, u64) {
+        let [overhead, response, _, window] = match self.verdict {
+            Verdict::Weighed => self.own,
+            _ => [None; 4],
+        };
+        let window = window.unwrap_or(u64::MAX);
+        (overhead.unwrap_or(700), response.unwrap_or(500), window)
+    }
+
+    /// What it may hold at once.
+    fn most(&self) -> u64 {
+        let (overhead, response, window) = self.weighs();
+        let unknown = self.own[2].unwrap_or_default().max(2_000);
+        let body = (self.said() * TIMES as u64).max(unknown).min(window);
+        // One that fails says that it is longer.
+        overhead + response + body + self.answer as u64 + 500
+    }
+
+    /// The bytes of the body that its head says.
+    fn said(&self) -> u64 {
+        (self.frames * self.bytes) as u64 + u64::from(self.body_fails) * 500
+    }
+}
+
+/// Why it was refused, as an operator is told: by the kind and the group that is named.
+fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &Told) {
+    let Told {
+        refusal,
+        beside_others,
+    } = told;
+    let known = match refusal.kind() {
+        RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::ResponseTooLarge => 413,
+        RefusalKind::TenantFull => 429,
+        RefusalKind::Classifier if plan.status == StatusCode::OK => 500,
+        RefusalKind::Classifier => plan.status.as_u16(),
+        _ => 503,
+    };
+    assert_eq!(refusal.status().as_u16(), known, "of {refusal:?}");
+    let comes_back = match refusal.kind() {
+        RefusalKind::TenantFull | RefusalKind::AboveFull | RefusalKind::Shed => Some(true),
+        RefusalKind::NoGroup => None,
+        _ => Some(false),
+    };
+    let found = refusal.retry_after().is_some();
+    assert!(comes_back.is_none_or(|it| it == found), "{refusal:?}");
+    let path = |level: usize| levels[level].path();
+    let has_own = form.has_groups && plan.own_max < u64::MAX;
+    // The least max above it.
+    let most = plan.most();
+    let max = form.max.min(if has_own { plan.own_max } else { u64::MAX });
+    match refusal.kind() {
+        RefusalKind::TooLarge | RefusalKind::ResponseTooLarge => {
+            assert!(most > max, "{refusal} at {max}: it takes {most} at most");
+            let of_answer = refusal.kind() == RefusalKind::ResponseTooLarge;
+            assert_eq!(of_answer, seen.answers, "what is too large: {refusal}");
+        }
+        RefusalKind::Outgrown => assert!(!seen.answers, "its body was read"),
+        RefusalKind::TenantFull | RefusalKind::AboveFull => {
+            assert!(beside_others, "nobody else is there, {plan:?}: {refusal}");
+            // Of what is promised only the tenant is told.
+            let of_promise = plan.said() > SMALL && plan.says_length;
+            let of_tenant = form.limited == 0 || has_own || of_promise;
+            let is_above = refusal.kind() == RefusalKind::AboveFull;
+            let is_right = if is_above {
+                form.limited > 0
+            } else {
+                of_tenant
+            };
+            assert!(is_right, "level {} is full: {refusal:?}", form.limited);
+            if is_above {
+                assert_eq!(refusal.group(), Some(&*path(form.limited)), "{refusal}");
+            }
+        }
+        RefusalKind::Shed => {}
+        RefusalKind::NoGroup if form.is_full && !levels[0].is_offline() => {
+            assert!(found, "groups go, and there is room later: {refusal:?}");
+        }
+        RefusalKind::Offline | RefusalKind::NoGroup => {
+            let is_right = levels[0].is_offline();
+            assert!(is_right, "the tenant is online: {refusal}");
+        }
+        RefusalKind::Classifier => {
+            assert_eq!(plan.verdict, Verdict::Refused, "{refusal}");
+            assert_eq!(refusal.sentence(), NOBODY);
+        }
+        _ => panic!("no request is refused so: {refusal:?}"),
+    }
+}
+
+/// The figures of a layer as text: each that it has, and buckets that count all waits up to a bound.
+pub(super) fn says_figures(figures: &AdmissionFigures) {
+    let text = figures.to_string();
+    let value = |name: &str| -> f64 {
+        let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+        let found = lines.find(|(before, _)| *before == name);
+        let (_, value) = found.unwrap_or_else(|| panic!("{name} in {text}"));
+        value.parse().expect("a number")
+    };
+    for kind in RefusalKind::ALL {
+        let found = value(&format!(
+            "memcg_requests_refused_total{{kind=\"{}\"}}",
+            kind.name()
+        ));
+        assert_eq!(found, figures.refused(kind) as f64, "{kind:?}");
+    }
+    let waits = figures.waits();
+    let found = [
+        "left_total",
+        "waiting",
+        "wait_seconds_count",
+        "wait_seconds_sum",
+    ]
+    .map(|name| value(&format!("memcg_requests_{name}")));
+    let known = [
+        figures.left() as f64,
+        figures.waiting() as f64,
+        waits.count as f64,
+        waits.sum.as_secs_f64(),
+    ];
+    assert_eq!(found, known, "left, waiting, waits and their sum");
+    let buckets = text.lines().filter(|line| line.contains("_bucket{"));
+    let found = buckets.map(|line| line.rsplit_once(' ').map(|(_, many)| many.to_string()));
+    let mut below = 0;
+    let known = waits.buckets.iter().map(|(_, many)| {
+        below += many;
+        Some(below.to_string())
+    });
+    assert!(found.eq(known), "buckets: {text}");
 }
 
 /// One request lives, and is over.
-fn request(tenant: &Group, form: &Form, plan: Plan) {
-    let overhead = if plan.verdict == Verdict::Weighed {
-        1_700
-    } else {
-        700
-    };
+fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
+    let tenant = levels[0];
+    let (overhead, response, window) = plan.weighs();
+    let is_shared = !tenant.is_offline();
+    let limited = levels[form.limited];
+    let others = plan.others.filter(|_| is_shared);
+    let mut others = others.map(|_| limited.force_charge(memcg::Bytes(form.max / 4 * 3)));
+    let has_others = Arc::new(AtomicBool::new(others.is_some()));
     let of_layer = tenant.clone();
     let mut layer = AdmissionLayer::new(move |_: &Request<Frames>| match plan.later {
         0 => verdict(plan, &of_layer),
@@ -347,8 +707,11 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
     });
     layer = layer.overhead(700).response(500).unknown_body(2_000);
     layer = layer.patience(if form.waits { PATIENCE } else { Duration::ZERO });
-    if form.sheds {
-        layer = layer.shed_from(PressureLevel::Elevated);
+    if let Some(level) = form.sheds {
+        layer = layer.shed_from(level);
+    }
+    if form.tells {
+        layer = layer.admitted();
     }
     if form.has_groups {
         let limits = Limits::new();
@@ -357,13 +720,26 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
             max => limits.max(Limit::Bytes(max)),
         });
     }
+    let told = Arc::<Mutex<Vec<Told>>>::default();
+    let (tells, beside) = (Arc::clone(&told), Arc::clone(&has_others));
+    layer = layer.answer(move |refusal| {
+        lock(&tells).push(Told {
+            refusal: refusal.clone(),
+            beside_others: beside.load(Ordering::SeqCst),
+        });
+        refusal.to_response()
+    });
     let figures = layer.figures();
     let seen = Arc::<Mutex<Seen>>::default();
+    let permits = Arc::<AtomicUsize>::default();
     let below = Below {
         plan,
-        own: overhead + 500,
+        own: overhead + response,
+        window,
         not_ready: plan.not_ready,
         seen: Arc::clone(&seen),
+        permits: Arc::clone(&permits),
+        permit: None,
     };
     let mut service = layer.layer(Unpacking(MeterLayer::new().layer(below)));
     drop(layer);
@@ -383,16 +759,43 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
     }
     let body = Frames::new(plan.frames, plan.bytes, plan.body_fails, plan.says_length);
     let mut request = Request::new(body);
+    let headers = request.headers_mut();
     if plan.is_packed {
         let packed = "gzip".parse().expect("a name");
-        request.headers_mut().insert(CONTENT_ENCODING, packed);
+        headers.insert(CONTENT_ENCODING, packed);
     }
+    let speaks = SPEAKS[plan.speaks].0.parse().expect("a content type");
+    headers.insert(CONTENT_TYPE, speaks);
+    // The nearest level that is short of memory, for a request that is looked at now.
+    let sheds = match plan.verdict {
+        Verdict::Weighed => plan.sheds.or(form.sheds),
+        Verdict::Tenant => form.sheds,
+        _ => None,
+    };
+    let short = |sheds: PressureLevel| {
+        let mut levels = levels.into_iter();
+        levels.find(|level| level.pressure_level() >= sheds)
+    };
+    let mut short = sheds.and_then(short).map(Group::path);
     let called = catch_unwind(AssertUnwindSafe(|| service.call(request)));
+    if lock(&seen).called == 0 {
+        let taken = permits.load(Ordering::SeqCst);
+        assert_eq!(
+            taken, 0,
+            "of a limit below, by one that does not run: {plan:?}"
+        );
+    }
     let mut answered = None;
     let mut panicked = called.is_err();
     if let Ok(future) = called {
         let mut future = Box::pin(future);
-        for _ in 0..plan.polls {
+        for polls in 0..plan.polls {
+            if plan.others == Some(polls) {
+                others = None;
+                has_others.store(false, Ordering::SeqCst);
+                // It is asked later, perhaps.
+                short = short.filter(|_| plan.later < polls);
+            }
             let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
             match polled {
                 Ok(Poll::Pending) => {}
@@ -408,6 +811,7 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
         }
     }
     let seen = std::mem::take(&mut *lock(&seen));
+    let told = std::mem::take(&mut *lock(&told));
     assert!(seen.called <= 1, "a handler is called once");
     let panics = matches!(plan.way, Way::Panics | Way::PanicsAtOnce);
     assert!(
@@ -420,25 +824,47 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
             "held by a request whose body is read: {plan:?}"
         );
     }
+    let is_tenants = matches!(plan.verdict, Verdict::Tenant | Verdict::Weighed);
+    if let Some(is_told) = seen.is_told {
+        let known = is_tenants && (form.tells || form.has_groups || plan.is_packed);
+        assert_eq!(is_told, known, "who knows what it holds: {plan:?}");
+    }
     let refused: u64 = RefusalKind::ALL
         .iter()
         .map(|&kind| figures.refused(kind))
         .sum();
     assert_eq!(figures.waiting(), 0, "requests in line");
-    let status = match &answered {
-        Some(Ok(answer)) => Some(answer.status()),
-        _ => None,
-    };
-    let is_refused = status.is_some_and(|status| status != StatusCode::OK);
+    says_figures(&figures);
+    let is_refused = matches!((&answered, told.len()), (Some(Ok(_)), 1));
+    assert!(refused <= 1 && told.len() <= 1, "{refused} refusals");
+    assert!(refused >= told.len() as u64, "a refusal is not counted");
+    // The body may fail beside a handler that does not answer.
+    let is_over = answered.is_some() && !panicked;
     assert!(
-        refused <= 1 && refused >= u64::from(is_refused),
-        "{refused} refusals: {status:?}"
+        !is_over || refused == told.len() as u64,
+        "a refusal that nobody is told of: {plan:?}"
     );
+    for told in &told {
+        assert_eq!(
+            figures.refused(told.refusal.kind()),
+            1,
+            "counted as another"
+        );
+        tells_why(levels, form, plan, &seen, told);
+        if let Some(Ok(answer)) = &answered {
+            reads_refusal(plan, &told.refusal, answer);
+        }
+    }
+    if short.is_some() && !told.is_empty() && !tenant.is_offline() {
+        let refusal = &told[0].refusal;
+        assert_eq!(refusal.kind(), RefusalKind::Shed, "it is shed: {refusal}");
+        assert_eq!(refusal.group(), short.as_deref(), "who is short: {refusal}");
+    }
+    assert!(short.is_none() || seen.called == 0, "it is shed: {plan:?}");
     // What can never fit, or has no tenant any more, is told so at once.
-    let is_tenants = matches!(plan.verdict, Verdict::Tenant | Verdict::Weighed);
     let is_whole = is_tenants && plan.polls == POLLS;
-    let said = (plan.frames * plan.bytes) as u64 + u64::from(plan.body_fails) * 500;
-    let total = overhead + 500 + said;
+    let said = plan.said().min(window);
+    let total = overhead + response + said;
     let is_never = form.has_groups && plan.says_length && said > SMALL && total > plan.own_max;
     if is_tenants && (tenant.is_offline() || is_never) {
         assert_eq!(seen.called, 0, "it never fits: {plan:?}");
@@ -447,22 +873,34 @@ fn request(tenant: &Group, form: &Form, plan: Plan) {
             "it never fits, and waits: {plan:?}"
         );
     }
-    let of_classifier = figures.refused(RefusalKind::Classifier) == 1;
-    assert!(
-        !of_classifier || plan.verdict == Verdict::Refused,
-        "refused by nobody"
-    );
     if plan.verdict == Verdict::Refused {
         assert_eq!(seen.called, 0, "a request that is refused is handled");
     }
     if let Some(Ok(answer)) = answered {
         let mut body = pin!(answer.into_body());
         let mut length = 0;
-        while let Poll::Ready(Some(Ok(frame))) = body.as_mut().poll_frame(&mut context) {
-            length += frame.data_ref().map_or(0, Bytes::len);
+        let ended = loop {
+            match body.as_mut().poll_frame(&mut context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    length += frame.data_ref().map_or(0, Bytes::len);
+                    let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+                    let most = plan.most();
+                    assert!(live <= most, "{live} of {most} bytes are held: {plan:?}");
+                }
+                ended => break ended,
+            }
+        };
+        if ended.is_ready() {
+            let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+            assert_eq!(live, 0, "held by an answer that is over: {plan:?}");
         }
+        let is_inner = matches!(ended, Poll::Ready(Some(Err(BodyError::Inner(_)))));
+        assert!(!is_inner || plan.answer_fails, "the handler's body is well");
         let whole = if is_refused { length } else { plan.answer };
         let is_full = form.max <= 40_000 || form.has_groups && plan.own_max < u64::MAX;
         assert!(length == whole || is_full, "{length} of {whole} bytes came");
     }
+    drop((service, others));
+    let taken = permits.load(Ordering::SeqCst);
+    assert_eq!(taken, 0, "of a limit below, by one that is over: {plan:?}");
 }

@@ -4,11 +4,11 @@
 //! a future has waited for it has as its waker is called, so it is polled before the next look at the
 //! figures.
 //!
-//! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
-//!   `tasks`: those of tokio, which run in groups;
+//! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages; `queued`:
+//!   those that wait for nothing; `delayed`: those that wait for their time; `tasks`: those of tokio, which run in groups;
 //! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
 //!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
-//!   other layers around;
+//!   other layers around; `slow`: what goes by the system's clock;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
 //! * `host`: the files of the system; `levels`: control groups in each other;
 //! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
@@ -18,13 +18,16 @@ mod channels;
 mod connections;
 mod containers;
 mod counted;
+mod delayed;
 mod host;
 mod layered;
 mod levels;
 mod metrics;
 mod paced;
 mod questions;
+mod queued;
 mod requests;
+mod slow;
 mod streams;
 mod tasks;
 
@@ -102,6 +105,7 @@ impl Wake for Rung {
 struct Waits<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     rung: Arc<Rung>,
+    polls: u32,
 }
 
 impl<T: Send + 'static> Waits<T> {
@@ -109,6 +113,7 @@ impl<T: Send + 'static> Waits<T> {
         Waits {
             future: Box::pin(future),
             rung: Arc::default(),
+            polls: 0,
         }
     }
 
@@ -116,13 +121,35 @@ impl<T: Send + 'static> Waits<T> {
         self.rung.0.load(Ordering::SeqCst)
     }
 
-    /// Polls it once.
+    /// Polls it once. Now and then it has another waker than before, as a task that has moved.
     fn poll(&mut self, tokio: &Handle) -> Poll<T> {
-        self.rung.0.store(false, Ordering::SeqCst);
+        self.polls += 1;
+        renew(&mut self.rung, self.polls);
         let waker = Waker::from(Arc::clone(&self.rung));
         let _inside = tokio.enter();
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
+}
+
+/// The waker of the next poll: each third one is another than that before.
+fn renew(rung: &mut Arc<Rung>, polls: u32) {
+    if polls.is_multiple_of(3) {
+        *rung = Arc::default();
+    } else {
+        rung.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Nobody keeps a waker of what is over. A thread that has just called it lets it go in a moment.
+fn is_let_go(rung: &Arc<Rung>) -> bool {
+    let is_free = |_: u32| {
+        let is_free = Arc::strong_count(rung) == 1;
+        if !is_free {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_free
+    };
+    (0..100).any(is_free)
 }
 
 impl Life {
@@ -147,13 +174,15 @@ impl Life {
             | Adapter::SendLossy(..)
             | Adapter::Reserve(..)
             | Adapter::SendBySink(..)
-            | Adapter::SendDelayed(_)
+            | Adapter::Queued(_)
+            | Adapter::Delayed(_)
             | Adapter::Permit(..)
             | Adapter::UsePermit(..)
             | Adapter::Weak(_)
             | Adapter::Tasks(_)
             | Adapter::SendCharged(..)
             | Adapter::DropSend(..)
+            | Adapter::DropWoken(_)
             | Adapter::BurstOfSends(_)
             | Adapter::TurnsOfMessages(_)
             | Adapter::Receive(_)
@@ -178,6 +207,7 @@ impl Life {
             Adapter::Streams(..) => self.serve_streams(op, adapter),
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
+            Adapter::Slow(seed) => slow::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),

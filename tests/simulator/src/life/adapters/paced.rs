@@ -4,7 +4,7 @@
 //! is known from both sides: no less than between the end of one call and the begin of the next, no
 //! more than from the begin of the one to the end of the other.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -35,6 +35,15 @@ impl AsyncWrite for Takes {
             true => Poll::Ready(Ok(data.len())),
             false => Poll::Pending,
         }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+        self.poll_write(context, &all)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,7 +112,13 @@ pub(super) fn live(seed: u64) {
                 let begun = Instant::now();
                 let mut connection = Pin::new(&mut connection);
                 let polled = match step {
-                    2..=4 => connection.as_mut().poll_write(&mut context, &[7; 100]),
+                    2 | 3 => connection.as_mut().poll_write(&mut context, &[7; 100]),
+                    4 => {
+                        let slices = [&[] as &[u8], &[7; 60], &[7; 40]].map(IoSlice::new);
+                        connection
+                            .as_mut()
+                            .poll_write_vectored(&mut context, &slices)
+                    }
                     5 => connection
                         .as_mut()
                         .poll_shutdown(&mut context)

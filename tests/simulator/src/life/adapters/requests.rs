@@ -25,7 +25,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::super::Life;
-use super::{Rung, Waits};
+use super::{Rung, Waits, is_let_go, renew};
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Adapter, Op, What};
 use crate::twin::Key;
@@ -59,17 +59,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What has come for the body of a request.
 #[derive(Default)]
-struct Inbox {
-    frames: VecDeque<Result<Bytes, Broken>>,
-    has_ended: bool,
-    waker: Option<Waker>,
+pub(super) struct Inbox {
+    pub(super) frames: VecDeque<Result<Bytes, Broken>>,
+    pub(super) has_ended: bool,
+    pub(super) waker: Option<Waker>,
 }
 
 /// The body of a request, as its connection has it.
-struct Coming {
-    inbox: Arc<Mutex<Inbox>>,
+pub(super) struct Coming {
+    pub(super) inbox: Arc<Mutex<Inbox>>,
     /// What is left of its length.
-    left: Option<u64>,
+    pub(super) left: Option<u64>,
 }
 
 impl Body for Coming {
@@ -105,9 +105,9 @@ impl Body for Coming {
 }
 
 /// The body of an answer.
-struct Frames {
-    frames: VecDeque<Bytes>,
-    says_length: bool,
+pub(super) struct Frames {
+    pub(super) frames: VecDeque<Bytes>,
+    pub(super) says_length: bool,
 }
 
 impl Body for Frames {
@@ -136,28 +136,28 @@ impl Body for Frames {
 }
 
 /// What the handler is told.
-enum Word {
+pub(super) enum Word {
     Answer(Response<Frames>),
     Fail,
     Panic,
 }
 
 /// The body of a request, as the handler has it.
-type OfRequest = Pin<Box<RequestBody<Coming>>>;
+pub(super) type OfRequest = Pin<Box<RequestBody<Coming>>>;
 
 /// Between the script and the handler.
 #[derive(Default)]
-struct Desk {
+pub(super) struct Desk {
     /// The request that the handler was called with.
-    called: Option<(OfRequest, Option<AdmittedRequest>)>,
-    word: Option<Word>,
+    pub(super) called: Option<(OfRequest, Option<AdmittedRequest>)>,
+    pub(super) word: Option<Word>,
     waker: Option<Waker>,
 }
 
 #[derive(Clone)]
-struct Handler {
-    desk: Arc<Mutex<Desk>>,
-    group: Group,
+pub(super) struct Handler {
+    pub(super) desk: Arc<Mutex<Desk>>,
+    pub(super) group: Group,
 }
 
 impl Handler {
@@ -196,7 +196,7 @@ impl Service<Request<RequestBody<Coming>>> for Handler {
 }
 
 /// The future of a handler.
-struct Handles(Handler);
+pub(super) struct Handles(Handler);
 
 impl Future for Handles {
     type Output = Result<Response<Frames>, Broken>;
@@ -296,7 +296,13 @@ pub(super) struct Call {
     /// The same after its end: it holds nothing, though its connection has it.
     over: Option<Pin<Box<ResponseBody<Frames>>>>,
     rung: Arc<Rung>,
+    polls: u32,
     sent: Vec<Bytes>,
+    /// The length of a frame of its body that waits.
+    held: u64,
+    /// The frames that its answer is still to bring, and whether it says so.
+    unsent: usize,
+    says_length: bool,
     lacks: Option<Lacks>,
     /// `None`: it was not admitted.
     key: Option<Key>,
@@ -329,6 +335,34 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// The waker of the next poll of a body.
+    fn renews_waker(&mut self) -> Arc<Rung> {
+        self.polls += 1;
+        renew(&mut self.rung, self.polls);
+        Arc::clone(&self.rung)
+    }
+
+    /// Bodies say what is left of them, a frame that waits included.
+    fn lengths_hold(&self) {
+        if let Some(body) = self.body.as_ref().filter(|_| self.reads) {
+            let left = self.length.map(|length| length - (self.came - self.held));
+            assert_eq!(body.size_hint().exact(), left, "what is left of a body");
+            let waits = self.held > 0;
+            assert!(!waits || !body.is_end_stream(), "it has a frame, and ends");
+        }
+        if let Some(answer) = &self.response {
+            let left = self.unsent as u64 * self.frame;
+            let left = Some(left).filter(|_| self.says_length);
+            assert_eq!(
+                answer.size_hint().exact(),
+                left,
+                "what is left of an answer"
+            );
+            let ends = (answer.is_end_stream(), self.unsent == 0);
+            assert_eq!(ends.0, ends.1, "it says that it ends");
+        }
+    }
+
     /// It waits for bytes.
     pub(super) fn waits(&self) -> bool {
         self.lacks.is_some()
@@ -569,7 +603,11 @@ impl Life {
             response: None,
             over: None,
             rung: Arc::default(),
+            polls: 0,
             sent: Vec::new(),
+            held: 0,
+            unsent: 0,
+            says_length: false,
             lacks: None,
             key: None,
             has_body,
@@ -646,7 +684,7 @@ impl Life {
         }
     }
 
-    fn effective_max(&self, group: usize) -> u64 {
+    pub(super) fn effective_max(&self, group: usize) -> u64 {
         let max = |level: usize| match self.twin.limit(level, 0) {
             memcg::PageCounter::USAGE_MAX.. => u64::MAX,
             max => max,
@@ -722,8 +760,7 @@ impl Life {
             _ => None,
         };
         let waited = matches!(call.lacks, Some(Lacks::OfBody(_)));
-        let rung = Arc::clone(&call.rung);
-        rung.0.store(false, std::sync::atomic::Ordering::SeqCst);
+        let rung = self.adapters.requests[at].renews_waker();
         let tokio = self.tokio();
         let (body, polled) = self.actor(op).run(move || {
             let _inside = tokio.enter();
@@ -749,18 +786,23 @@ impl Life {
                     }
                     let due = if is_alone { length } else { due };
                     call.lacks = Some(Lacks::OfBody(due));
+                    if !waited {
+                        call.held = length;
+                    }
                 }
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let (length, due) = next.expect("a frame has come");
                 let call = &mut self.adapters.requests[at];
                 call.lacks = None;
+                call.held = 0;
                 if !waited {
                     let found = frame.data_ref().map_or(0, |data| data.len() as u64);
                     assert_eq!(found, length, "of a frame");
                     call.came += length;
                 }
                 if is_alone {
+                    self.is_charged_alone(group, length);
                     // Its charge goes with it, at once.
                     self.actor(op).run(move || drop(frame));
                 } else {
@@ -813,9 +855,20 @@ impl Life {
                 }
                 call.reads = false;
                 call.lacks = None;
+                call.held = 0;
             }
         }
         self.note_call(at);
+        self.adapters.requests[at].lengths_hold();
+    }
+
+    /// A frame is charged beside all that the twin knows, as long as it lives.
+    fn is_charged_alone(&self, group: usize, bytes: u64) {
+        if !self.shared.is_quiet() || self.had_caches || self.handles[group].is_empty() {
+            return;
+        }
+        let (found, known) = (self.handle(group).live(), self.twin.live(group, 0) + bytes);
+        assert_eq!(found, known, "live beside a frame of a stream that goes on");
     }
 
     fn drop_body(&mut self, op: &Op, at: usize) {
@@ -823,6 +876,7 @@ impl Life {
         let body = call.body.take();
         if body.is_some() {
             call.reads = false;
+            call.held = 0;
             if matches!(call.lacks, Some(Lacks::OfBody(_))) {
                 call.lacks = None;
             }
@@ -848,6 +902,8 @@ impl Life {
             _ => None,
         };
         if let Word::Answer(answer) = &word {
+            call.unsent = answer.body().frames.len();
+            call.says_length = length.is_some();
             call.frame = answer
                 .body()
                 .frames
@@ -936,7 +992,8 @@ impl Life {
                         call.refusals += u64::from(!has_failed);
                         drop(answer);
                     }
-                    (None, _) => {}
+                    // A body that has failed is the answer, also where the handler fails.
+                    (None, _) => assert!(!has_failed, "the handler's error is the answer"),
                 }
             }
         }
@@ -961,9 +1018,13 @@ impl Life {
         if self.adapters.requests[at].lacks.is_some() {
             return;
         }
-        // Else it would wait by the system's clock for those that are on their way.
-        self.frames_are_sent(op, at);
-        self.settle_accounts();
+        // Else it would wait by the system's clock for those that are on their way. Only the end waits for
+        // none.
+        let is_over = self.adapters.requests[at].unsent == 0;
+        if !is_over || op.0.is_multiple_of(2) {
+            self.frames_are_sent(op, at);
+            self.settle_accounts();
+        }
         self.poll_response(op, at);
     }
 
@@ -976,8 +1037,7 @@ impl Life {
             return;
         };
         let waited = call.lacks;
-        let rung = Arc::clone(&call.rung);
-        rung.0.store(false, std::sync::atomic::Ordering::SeqCst);
+        let rung = call.renews_waker();
         let tokio = self.tokio();
         let (response, polled) = self.actor(op).run(move || {
             let _inside = tokio.enter();
@@ -1007,6 +1067,7 @@ impl Life {
                 }
                 let call = &mut self.adapters.requests[at];
                 call.lacks = None;
+                call.unsent -= 1;
                 hands_on(call, length, missing);
                 call.sent.push(frame);
             }
@@ -1027,6 +1088,7 @@ impl Life {
             }
         }
         self.note_call(at);
+        self.adapters.requests[at].lengths_hold();
     }
 
     /// Polls what was woken of requests. True: something has changed.
@@ -1134,6 +1196,14 @@ impl Life {
         call.in_line = None;
         call.window = None;
         self.note_call(at);
+        let call = &mut self.adapters.requests[at];
+        let rungs = [
+            future.as_ref().map(|future| Arc::clone(&future.rung)),
+            Some(std::mem::take(&mut call.rung)),
+        ];
+        // What the script wakes a handler and the reader of a body by.
+        lock(&call.inbox).waker = None;
+        lock(&call.desk).waker = None;
         let tokio = self.tokio();
         self.actor(op).run(move || {
             let _inside = tokio.enter();
@@ -1142,6 +1212,12 @@ impl Life {
             drop(response);
             drop(sent);
         });
+        for rung in rungs.into_iter().flatten() {
+            assert!(
+                is_let_go(&rung),
+                "a waker of a request that is gone is kept"
+            );
+        }
         let found = (figures.waiting(), figures.left());
         assert_eq!(found, (0, waited.into()), "waiting, and gone, of a layer");
     }
@@ -1166,6 +1242,7 @@ impl Life {
             let has_waited = found.1.min(1);
             let known = (u64::from(call.is_in_line()), has_waited, call.refusals);
             ensure_eq!(found, known, "waiting, waits and refusals of a layer");
+            ensure_eq!(of.left(), 0, "requests that have left a line");
         }
         let others = self.waiting().next().is_some()
             || self

@@ -1,0 +1,376 @@
+//! What a channel does at once, in a tree of its own, as a seed says: messages that are sent if they fit,
+//! that take the place of others, or are lost, and receives of every kind.
+//!
+//! Nobody else is there, so each answer is known, and each byte: also the credit that the channel keeps,
+//! which has gone once the receiver knows that no message will come.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use memcg::{Charge, Charged, Group, Limit, Limits, Weigh};
+use memcg_tokio::{
+    DropPolicy, LossySender, Receiver, SendError, Sender, channel, message_overhead,
+};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::channels::{Message, droppable_overhead, message, number_of};
+use crate::script::pick;
+
+const STEPS: usize = 60;
+
+/// Of each level, the channel's group last.
+const MAXES: [u64; 5] = [u64::MAX, 6_000, 3_000, 1_000, 400];
+
+/// A message of more than 64 bytes of its own has them beside the queue.
+struct Large(u64, [u8; 200]);
+
+impl Weigh for Large {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+struct InQueue {
+    number: u64,
+    bytes: u64,
+    may_be_dropped: bool,
+}
+
+struct Queued {
+    /// It keeps the tree.
+    runtime: memcg::Runtime,
+    levels: [Group; 3],
+    maxes: [u64; 3],
+    /// Beside the messages, of each level.
+    others: Vec<(usize, Charge)>,
+    sender: Option<Sender<Message>>,
+    /// One that drops earlier messages, and one that drops later ones.
+    lossy: Vec<LossySender<Message>>,
+    dropped: [u64; 2],
+    receiver: Receiver<Message>,
+    queue: VecDeque<InQueue>,
+    kept: Vec<Charged<Message>>,
+    is_closed: bool,
+    next: u64,
+}
+
+impl Queued {
+    fn new(batch: usize) -> Queued {
+        let runtime = memcg::Runtime::builder().batch(batch).build();
+        let runtime = runtime.expect("a configuration that holds");
+        let root = runtime.root();
+        let make = |group: &Group, name| {
+            let made = group.create(name, Limits::new());
+            made.expect("nothing is in the way")
+        };
+        let above = make(&root, "above");
+        let group = make(&above, "queue");
+        let (sender, receiver) = channel::<Message>(&group);
+        let policies = [DropPolicy::Oldest, DropPolicy::Newest];
+        let lossy = policies.map(|policy| sender.lossy(policy));
+        assert_eq!(lossy.each_ref().map(LossySender::policy), policies);
+        Queued {
+            runtime,
+            levels: [root, above, group],
+            maxes: [u64::MAX; 3],
+            others: Vec::new(),
+            sender: Some(sender),
+            lossy: lossy.into(),
+            dropped: [0; 2],
+            receiver,
+            queue: VecDeque::new(),
+            kept: Vec::new(),
+            is_closed: false,
+            next: 0,
+        }
+    }
+
+    fn live(&self, level: usize) -> u64 {
+        let others = self.others.iter().filter(|(other, _)| *other >= level);
+        let others: u64 = others.map(|(_, charge)| charge.bytes()).sum();
+        let kept: u64 = self.kept.iter().map(|it| Charged::charge(it).bytes()).sum();
+        let queue: u64 = self.queue.iter().map(|it| it.bytes).sum();
+        others + kept + queue
+    }
+
+    /// It fits beside what is live, less so much.
+    fn fits(&self, bytes: u64, less: u64) -> bool {
+        let fits = |level: usize| self.live(level) - less + bytes <= self.maxes[level];
+        (0..3).all(fits)
+    }
+
+    /// How many messages go for one of so many bytes; `None`: all of them would not do.
+    fn goes(&self, bytes: u64) -> Option<usize> {
+        let droppable = self.queue.iter().filter(|it| it.may_be_dropped);
+        let mut less = 0;
+        let mut all = droppable.map(|it| it.bytes);
+        let mut many = 0;
+        while !self.fits(bytes, less) {
+            less += all.next()?;
+            many += 1;
+        }
+        Some(many)
+    }
+
+    fn put(&mut self, number: u64, bytes: u64, may_be_dropped: bool) {
+        self.queue.push_back(InQueue {
+            number,
+            bytes,
+            may_be_dropped,
+        });
+    }
+
+    fn next_message(&mut self, rng: &mut Xoshiro256PlusPlus) -> (u64, Message) {
+        self.next += 1;
+        let bytes = pick(rng, &[8, 60, 200, 200, 900, 2_500]);
+        (self.next, message(self.next, bytes))
+    }
+
+    fn try_send(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let (number, message) = self.next_message(rng);
+        let Some(sender) = &self.sender else { return };
+        let bytes = (message.len() + message_overhead::<Message>()) as u64;
+        let (fits, sent) = (self.fits(bytes, 0), sender.try_send(message));
+        match sent {
+            Ok(()) => {
+                assert!(fits && !self.is_closed, "{bytes} bytes are sent");
+                self.put(number, bytes, false);
+            }
+            Err(SendError::Closed(_)) => assert!(self.is_closed, "the channel is open"),
+            Err(error) => assert!(!fits && !self.is_closed, "{bytes} bytes fit: {error:?}"),
+        }
+    }
+
+    fn send_lossy(&mut self, rng: &mut Xoshiro256PlusPlus, which: usize) {
+        let (number, message) = self.next_message(rng);
+        if self.lossy.is_empty() {
+            return;
+        }
+        let overhead = [droppable_overhead(), message_overhead::<Message>() as u64][which];
+        let bytes = message.len() as u64 + overhead;
+        let goes = self.goes(bytes);
+        let sender = self.lossy[which].clone();
+        let sent = sender.send(message);
+        let ever = self.maxes.iter().all(|&max| bytes <= max);
+        match (sent, which) {
+            (Err(SendError::Closed(_)), _) => assert!(self.is_closed, "the channel is open"),
+            (sent, 0) => {
+                let lost = sent.as_ref().ok().map(|&lost| lost as usize);
+                assert_eq!(lost, goes, "messages that go for one of {bytes} bytes");
+                let Some(lost) = lost else { return };
+                for _ in 0..lost {
+                    let at = self.queue.iter().position(|it| it.may_be_dropped);
+                    _ = self.queue.remove(at.expect("as many are there"));
+                }
+                self.dropped[0] += lost as u64;
+                self.put(number, bytes, true);
+            }
+            (sent, _) => {
+                let fits = self.fits(bytes, 0);
+                let known = match (fits, ever) {
+                    (true, _) => Some(0),
+                    (false, true) => Some(1),
+                    (false, false) => None,
+                };
+                assert_eq!(sent.ok(), known, "lost, of {bytes} bytes");
+                self.dropped[1] += u64::from(known == Some(1));
+                if fits {
+                    self.put(number, bytes, false);
+                }
+            }
+        }
+    }
+
+    /// What was received, each the oldest of its kind; none: `None` where more may come.
+    fn received(&mut self, numbers: &[u64], is_over: Option<bool>, most: usize) {
+        let there = self.queue.len().min(most);
+        assert_eq!(numbers.len(), there, "messages that are received");
+        let may_come = !self.is_closed && self.sender.is_some();
+        let known = (there == 0 && most > 0).then_some(!may_come);
+        assert_eq!(is_over, known, "no message will come");
+        for &number in numbers {
+            let found = self.queue.iter().position(|it| it.number == number);
+            let found = found.expect("it was sent, and not received");
+            let taken = self.queue.remove(found).expect("it is there");
+            let kind = taken.may_be_dropped;
+            let mut earlier = self.queue.iter().take(found);
+            assert!(earlier.all(|it| it.may_be_dropped != kind), "the oldest");
+        }
+        if is_over == Some(true) {
+            self.has_no_credit();
+        }
+    }
+
+    fn receive(&mut self, way: u8, most: usize) {
+        let mut context = Context::from_waker(Waker::noop());
+        let over = |polled: &Poll<bool>| match polled {
+            Poll::Pending => Some(false),
+            Poll::Ready(is_there) => (!is_there).then_some(true),
+        };
+        let receiver = &mut self.receiver;
+        let mut taken: Vec<Message> = Vec::new();
+        let mut charged: Vec<Charged<Message>> = Vec::new();
+        let mut one = 1;
+        let is_over = match way {
+            0 => over(&receiver.poll_recv(&mut context).map(|it| {
+                let is_there = it.is_some();
+                taken.extend(it);
+                is_there
+            })),
+            1 => match receiver.try_recv() {
+                Ok(message) => {
+                    taken.push(message);
+                    None
+                }
+                Err(error) => Some(error == TryRecvError::Disconnected),
+            },
+            2 => match receiver.try_recv_charged() {
+                Ok(message) => {
+                    charged.push(message);
+                    None
+                }
+                Err(error) => Some(error == TryRecvError::Disconnected),
+            },
+            3 => over(&receiver.poll_recv_charged(&mut context).map(|it| {
+                let is_there = it.is_some();
+                charged.extend(it);
+                is_there
+            })),
+            way => {
+                one = most;
+                let polled = match way {
+                    4 => receiver.poll_recv_many(&mut context, &mut taken, most),
+                    _ => receiver.poll_recv_many_charged(&mut context, &mut charged, most),
+                };
+                let many = taken.len() + charged.len();
+                assert!(polled.is_pending() || polled == Poll::Ready(many));
+                over(&polled.map(|many| many > 0 || most == 0))
+            }
+        };
+        let numbers = taken.iter().chain(charged.iter().map(|it| &**it));
+        let numbers: Vec<u64> = numbers.map(number_of).collect();
+        self.received(&numbers, is_over, one);
+        self.kept.append(&mut charged);
+    }
+
+    fn has_no_credit(&self) {
+        let group = &self.levels[2];
+        // Beside that of the thread.
+        self.runtime.release_thread_credit();
+        let (usage, live) = (group.usage(), group.live());
+        assert_eq!(usage, live, "used, and live, once no message will come");
+    }
+
+    fn agree(&self) {
+        for (level, group) in self.levels.iter().enumerate() {
+            assert_eq!(group.live(), self.live(level), "live at {}", group.path());
+        }
+        let found = (self.receiver.len(), self.receiver.is_empty());
+        let known = (self.queue.len(), self.queue.is_empty());
+        assert_eq!(found, known, "messages of a channel");
+        for (sender, known) in self.lossy.iter().zip(self.dropped) {
+            assert_eq!(sender.dropped(), known, "messages that were lost");
+        }
+        if let Some(sender) = &self.sender {
+            let left = |level: usize| match self.maxes[level] {
+                u64::MAX => u64::MAX,
+                max => max.saturating_sub(self.live(level)),
+            };
+            let capacity = (0..3).map(left).min();
+            assert_eq!(Some(sender.capacity()), capacity, "what fits");
+            let most = self.maxes.iter().min();
+            assert_eq!(Some(&sender.max_capacity()), most, "what may ever fit");
+        }
+    }
+}
+
+/// Messages that are not small are charged for all that they take, their place included.
+fn large_messages(many: usize) {
+    let runtime = memcg::Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let (sender, mut receiver) = channel::<Large>(&root);
+    let before = crate::denied::in_use();
+    for number in 0..many {
+        let sent = sender.try_send(Large(number as u64, [7; 200]));
+        assert!(sent.is_ok(), "no limit");
+    }
+    let taken = crate::denied::in_use().saturating_sub(before);
+    // Each block of the queue has room for some that are not there.
+    let (live, block) = (root.live() as usize, 4 << 10);
+    assert!(
+        taken <= live + block,
+        "{many} messages take {taken} bytes, and {live} are charged"
+    );
+    for number in 0..many {
+        let received = receiver.try_recv().ok();
+        let is_right = received.is_some_and(|it| it.0 == number as u64 && it.1 == [7; 200]);
+        assert!(is_right, "message {number}");
+    }
+}
+
+pub(super) fn live(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
+    for _ in 0..STEPS {
+        match rng.random_range(0..24) {
+            0..=3 => life.try_send(rng),
+            4..=10 => life.send_lossy(rng, 0),
+            11 | 12 => life.send_lossy(rng, 1),
+            13..=17 => {
+                let most = pick(rng, &[0, 1, 2, 40]);
+                life.receive(rng.random_range(0..6), most);
+            }
+            18..=20 => {
+                let (level, max) = (rng.random_range(0..3), pick(rng, &MAXES));
+                life.maxes[level] = max;
+                let max = match max {
+                    u64::MAX => Limit::Unlimited,
+                    max => Limit::Bytes(max),
+                };
+                let set = life.levels[level].memory().set_max_now(max);
+                set.expect("no percentage");
+            }
+            21 => {
+                let level = rng.random_range(0..3);
+                let charge = life.levels[level].try_charge(pick(rng, &[100, 500]));
+                life.others
+                    .extend(charge.ok().map(|charge| (level, charge)));
+            }
+            22 => {
+                life.others.clear();
+                life.kept.clear();
+            }
+            _ if rng.random_bool(0.1) => {
+                life.is_closed = true;
+                life.receiver.close();
+            }
+            _ if rng.random_bool(0.1) => {
+                life.sender = None;
+                life.lossy.clear();
+            }
+            _ => {}
+        }
+        life.agree();
+    }
+    if rng.random_bool(0.1) {
+        large_messages(rng.random_range(1..100));
+    }
+    let Queued {
+        levels,
+        others,
+        kept,
+        receiver,
+        runtime,
+        ..
+    } = life;
+    drop((others, kept, receiver));
+    runtime.release_thread_credit();
+    for group in levels {
+        let left = (group.usage(), group.live());
+        assert_eq!(left, (0, 0), "used, and live, of a channel that is gone");
+    }
+    drop(runtime);
+}
