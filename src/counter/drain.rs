@@ -324,8 +324,9 @@ impl Tree {
         let path = SlowPath::enter();
         // Mutation: drain-loser-skips
         let mut stocks = self.lock(&path);
-        let _ = self.close_all_pending(&mut stocks);
+        // Before the stocks of groups that are offline, whose credit this call takes back, too.
         let before = self.counts.drained.load(Ordering::Relaxed);
+        let _ = self.close_all_pending(&mut stocks);
         central::drain(&mut stocks, level);
         let mut open = stocks.open_in(&self.hierarchy, level, CloseScope::Subtree);
         let _ = self.take_out(&mut stocks, &open, DrainPass::Open);

@@ -558,7 +558,8 @@ impl<K> PageCounter<K> {
         self.counter().batch()
     }
 
-    /// Takes back all credit of this counter and of all below it. Returns the units taken back.
+    /// Takes back all credit of this counter and of all below it, and what groups that have gone
+    /// offline anywhere in the tree still had. Returns the units taken back.
     ///
     /// The call does not wait for charges in flight. It takes the tree's lock, looks at one slot
     /// for each thread and open stock, and if there is credit runs a heavy barrier, at most four of

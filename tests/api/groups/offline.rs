@@ -319,3 +319,21 @@ fn at_most_64_groups_are_unsettled() {
         }
     }
 }
+
+/// A drain counts what it takes back of groups that have gone offline, wherever they are.
+#[test]
+fn a_drain_says_what_offline_groups_still_had() {
+    for runtime in runtimes() {
+        let root = runtime.root();
+        let (left, right) = (create(&root, "left"), create(&root, "right"));
+        let group = create(&left, "q");
+        let mut held = vec![charge(&group, 1), charge(&group, 1)];
+        let other = Other::spawn();
+        held.extend((0..2).map(|_| other.with(&group, |group| charge(group, 1))));
+        group.offline().expect("no children");
+        let before = root.usage();
+        let taken = right.memory().drain();
+        assert_eq!((taken, root.usage()), (before - 4, 4));
+        assert_sound(&runtime);
+    }
+}
