@@ -525,6 +525,7 @@ impl World {
             | What::CreateWithPercent(..)
             | What::Await(..)
             | What::Counters(..)
+            | What::Specs(..)
             | What::Foreign(_)
             | What::Gauge(..)
             | What::KmemPack(..)

@@ -13,7 +13,8 @@
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
-//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied;
+//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied; `specs`: trees
+//!   that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
@@ -43,6 +44,7 @@ mod pools;
 mod promises;
 mod protection;
 mod scopes;
+mod specs;
 mod standing;
 mod tasks;
 mod told;
@@ -346,6 +348,7 @@ impl Life {
             What::Await(group, event) => self.await_event(op, group, event),
             What::BelowHigh(group) => self.below_high(op, group),
             What::Counters(..) => self.count_without_groups(op),
+            What::Specs(..) => self.specs(op),
             What::Foreign(number) => self.meet_another_runtime(op, number),
             What::GetOrCreate(parent, name) => self.get_or_create(op, parent, name),
             What::ScopeOf(group) => self.end_with_scope(op, group),
