@@ -53,7 +53,7 @@ mod values;
 mod words;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
@@ -127,6 +127,8 @@ pub(crate) struct Life {
     together: bool,
     /// What an order of the run's own has chosen last, once it was asked: a group, or none.
     chosen: Option<Option<usize>>,
+    /// What the orders of the run hold.
+    orders: Vec<Weak<()>>,
     peaks: Vec<peaks::Peak>,
     /// Groups whose max has moved by itself since the program set it, and when it did.
     moved: BTreeMap<usize, Instant>,
@@ -194,6 +196,7 @@ impl Life {
             victims: Vec::new(),
             together: false,
             chosen: None,
+            orders: Vec::new(),
             peaks: Vec::new(),
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
@@ -635,6 +638,13 @@ impl Life {
             .twin
             .online_below(0)
             .find(|&group| self.twin.path(group) == path);
+        for wrong in [
+            format!("{path}/"),
+            format!("/{path}"),
+            path[1..].to_string(),
+        ] {
+            assert!(runtime.group(&wrong).is_none(), "{wrong} is no path");
+        }
         let by_path = runtime.group(&path).map(|found| found.id());
         assert_eq!(by_path, online.map(|group| self.ids[group]), "at {path}");
         match runtime.find(id) {
@@ -659,6 +669,8 @@ impl Life {
             self.forget_pages();
             drop(runtime);
             self.twin.offline_tree(0);
+            let left = self.orders.iter().filter(|order| order.strong_count() > 0);
+            assert_eq!(left.count(), 0, "orders of victims outlive their runtime");
         }
     }
 

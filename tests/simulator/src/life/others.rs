@@ -13,11 +13,29 @@ impl Life {
         let Some(at) = self.pick(number) else { return };
         let key = self.charges[at].0;
         let bytes = self.twin.of(key).bytes;
+        let (runtime, further) = (self.runtime.clone(), self.further);
         let left = self.with(op, at, move |charge| {
             let other = Runtime::builder()
                 .build()
                 .expect("a configuration that holds");
             let root = other.root();
+            let of_life = charge.group().id();
+            assert!(
+                other.find(of_life).is_none(),
+                "{of_life} in another runtime"
+            );
+            if let Some(runtime) = runtime {
+                assert!(
+                    runtime.find(root.id()).is_none(),
+                    "a root of another runtime"
+                );
+            }
+            let unknown = root.charge_set(&[(further, Bytes(0))]).map(drop);
+            let is_unknown = |error: &memcg::ChargeError| error.is_other_runtime();
+            assert!(
+                unknown.as_ref().is_err_and(is_unknown) && root.counter(further).is_err(),
+                "a counter of another runtime: {unknown:?}"
+            );
             let moved = charge.transfer(&root);
             let refused = matches!(&moved, Err(error) if error.is_other_runtime());
             assert!(refused, "to another runtime: {moved:?}");
