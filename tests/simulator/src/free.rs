@@ -526,6 +526,7 @@ impl World {
             | What::Await(..)
             | What::Counters(..)
             | What::Specs(..)
+            | What::Weighed(..)
             | What::Foreign(_)
             | What::Gauge(..)
             | What::KmemPack(..)

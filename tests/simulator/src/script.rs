@@ -418,6 +418,8 @@ pub enum What {
     Counters(u8, u64),
     /// Trees are applied to groups of their own, for so many steps, drawn from a number.
     Specs(u8, u64),
+    /// Values are charged for what they weigh, so many, drawn from a number.
+    Weighed(u8, u64),
     /// A charge meets another runtime.
     Foreign(u8),
     /// The group of that name below that group, or a new one.
@@ -1375,9 +1377,10 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             What::Await(a % 4, event)
         }
         104 if swarm.marks => What::BelowHigh(a),
-        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..40), rng.random()),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..120), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
-        105 if rng.random_bool(0.5) => What::Specs(rng.random_range(1..40), rng.random()),
+        105 => What::Specs(rng.random_range(20..160), rng.random()),
+        107 if rng.random() => What::Weighed(rng.random_range(1..40), rng.random()),
         106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
         106 => What::ScopeOf(a),
         107 if swarm.forced => What::Gauge(a, size(rng)),

@@ -17,6 +17,7 @@
 //!   that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
+//! * `weighed`: values and what they weigh, and the rarer calls of vectors, gauges and charges;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `promises`: what a cache gives later;
 //! * `figures`: what must hold after each step; `protection`: what is kept from reclaim; `pools`: the
@@ -50,6 +51,7 @@ mod tasks;
 mod told;
 mod trees;
 mod values;
+mod weighed;
 mod words;
 
 use std::collections::BTreeMap;
@@ -352,6 +354,7 @@ impl Life {
             What::BelowHigh(group) => self.below_high(op, group),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
+            What::Weighed(..) => self.weigh_values(op),
             What::Foreign(number) => self.meet_another_runtime(op, number),
             What::GetOrCreate(parent, name) => self.get_or_create(op, parent, name),
             What::ScopeOf(group) => self.end_with_scope(op, group),
