@@ -526,6 +526,7 @@ impl World {
             | What::Await(..)
             | What::Counters(..)
             | What::Specs(..)
+            | What::Runtimes(..)
             | What::Weighed(..)
             | What::Foreign(_)
             | What::Gauge(..)

@@ -418,6 +418,8 @@ pub enum What {
     Counters(u8, u64),
     /// Trees are applied to groups of their own, for so many steps, drawn from a number.
     Specs(u8, u64),
+    /// A runtime of another configuration, drawn from a number.
+    Runtimes(u64),
     /// Values are charged for what they weigh, so many, drawn from a number.
     Weighed(u8, u64),
     /// A charge meets another runtime.
@@ -1380,6 +1382,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..120), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
         105 => What::Specs(rng.random_range(20..160), rng.random()),
+        107 if rng.random_bool(0.4) => What::Runtimes(rng.random()),
         107 if rng.random() => What::Weighed(rng.random_range(1..40), rng.random()),
         106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
         106 => What::ScopeOf(a),

@@ -10,6 +10,7 @@
 //!   statistics; `tasks`: charges that wait;
 //! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
 //!   groups; `others`: another runtime, groups that are found or made, or end with a value;
+//! * `runtimes`: runtimes of other configurations;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
@@ -44,6 +45,7 @@ mod placements;
 mod pools;
 mod promises;
 mod protection;
+mod runtimes;
 mod scopes;
 mod specs;
 mod standing;
@@ -354,6 +356,7 @@ impl Life {
             What::BelowHigh(group) => self.below_high(op, group),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
+            What::Runtimes(..) => self.other_runtime(op),
             What::Weighed(..) => self.weigh_values(op),
             What::Foreign(number) => self.meet_another_runtime(op, number),
             What::GetOrCreate(parent, name) => self.get_or_create(op, parent, name),
