@@ -159,6 +159,11 @@ impl Life {
                     verb == Verb::Force || allowed.iter().any(Result::is_ok),
                     "made, the twin says {allowed:?}: {ask:?}"
                 );
+                let waits = !self.hooks.is_empty() || self.had_caches || self.cancelled;
+                assert!(
+                    verb != Verb::WaitNot || waits || took.is_zero(),
+                    "made after {took:?}, by a call that has no time"
+                );
                 self.pass_those_in_line(bytes);
                 return Some(made);
             }
@@ -300,6 +305,12 @@ impl Life {
             return;
         };
         let level = self.number(refusal.group());
+        // A charge that would wait is told of the max that never has room for it.
+        assert!(
+            !never_fits || verb != Verb::WaitNot || bytes > self.twin.limit(level, 0),
+            "{error}, and another max is in the way; {}",
+            self.levels_told(group, counter)
+        );
         let holders: Vec<(usize, u64)> = refusal
             .holders()
             .map(|(holder, held)| (self.number(holder), held))

@@ -10,6 +10,7 @@ use memcg::{Event, Group, GroupId, PressureLevel, Runtime};
 use super::Life;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, PATIENCE, ensure, ensure_eq};
+use crate::script::Op;
 use crate::twin::COUNTERS;
 
 impl Life {
@@ -104,6 +105,39 @@ impl Life {
         Ok(())
     }
 
+    /// Whatever is read first after a share has moved tells of it.
+    pub(super) fn first_look_at_shares(&mut self, op: &Op, moved: usize) {
+        let parent = self.twin.groups[moved].parent;
+        let sibling = self
+            .twin
+            .children(parent.unwrap_or(0))
+            .find(|&it| it != moved && self.twin.groups[it].online && !self.handles[it].is_empty());
+        let group = sibling.unwrap_or(moved);
+        let handle = self.handle(group);
+        let soft = self.twin.soft(group);
+        let path = self.twin.path(group);
+        let found = match op.0 % 4 {
+            0 => handle.inspect().soft(),
+            1 => {
+                let limits = handle.limits();
+                let is_told = limits.soft == Some(crate::configuration::limit(soft));
+                let is_part = self.twin.groups[group].is_part(crate::script::Kind::Soft);
+                assert!(is_told || is_part, "soft {soft} of {path}: {limits:?}");
+                soft
+            }
+            2 => {
+                let is_above = handle.inspect().is_in_excess();
+                assert!(
+                    is_above == (handle.usage() > soft) || !self.shared.is_quiet() || self.drains,
+                    "{path} is in excess of {soft}: {is_above}"
+                );
+                soft
+            }
+            _ => handle.snapshot(0).rows()[0].soft,
+        };
+        assert_eq!(found, soft, "the soft limit of {path}");
+    }
+
     /// The groups with a handle, and that.
     fn in_hand(&self) -> impl Iterator<Item = (usize, &Group)> {
         let handles = self.handles.iter().enumerate();
@@ -158,6 +192,20 @@ impl Life {
         let Some(runtime) = &self.runtime else {
             return Ok(());
         };
+        // What groups that have gone have left is credit still.
+        let depth = self.ids.len() % 3;
+        let upper = runtime.root().snapshot(depth);
+        for row in upper.rows() {
+            let of_row = |&group: &usize| self.twin.path(group) == row.path;
+            let group = self.twin.online_below(0).find(of_row);
+            let known = group.map(|group| self.twin.live(group, 0));
+            ensure_eq!(
+                Some(row.live),
+                known,
+                "live at {} of {depth} levels",
+                row.path
+            );
+        }
         runtime.settle();
         let verdict = runtime.verify();
         ensure!(verdict.is_ok(), "{verdict}");

@@ -344,6 +344,7 @@ impl Life {
                 if let Some(group) = self.group(group).filter(|&group| group > 0) {
                     self.on(op, group, Group::offline_tree);
                     self.twin.offline_tree(group);
+                    self.hold(Life::no_credit_keeps_groups);
                 }
             }
             What::Find(number) => self.find(number),
@@ -413,6 +414,7 @@ impl Life {
                     // The root has no siblings.
                     if group > 0 && self.twin.groups[group].online {
                         self.twin.set_share(group, share);
+                        self.first_look_at_shares(op, group);
                     }
                 }
             }
@@ -541,8 +543,9 @@ impl Life {
         let Some(parent) = self.group(parent) else {
             return;
         };
-        if let Some(runtime) = &self.runtime {
-            // Credit that waits for its barrier keeps a group that the twin has lost.
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| op.0.is_multiple_of(2)) {
+            // Credit that waits for its barrier keeps a group that the twin has lost. A call that finds
+            // no place for that does the same.
             runtime.settle();
         }
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
@@ -587,6 +590,16 @@ impl Life {
                 panic!("{made:?} beside {refused} refused allocations, the twin says {expected:?}")
             }
         }
+    }
+
+    /// What ended at once has given its credit back with it.
+    fn no_credit_keeps_groups(&self) -> Holds {
+        let online = self.twin.online_below(0).count();
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| self.shared.is_quiet()) {
+            let (dying, most) = (runtime.dying_count(), self.there() - online);
+            ensure!(dying <= most, "{dying} groups are dying, of {most}");
+        }
+        Ok(())
     }
 
     /// Groups that something keeps.

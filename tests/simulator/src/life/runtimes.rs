@@ -164,7 +164,7 @@ fn declares(rng: &mut Xoshiro256PlusPlus) -> Holds {
     ensure_eq!(names, told, "counters of the table");
     let verdict = runtime.verify();
     ensure!(verdict.is_ok(), "{verdict}");
-    Ok(())
+    counts_of_stocks(&root)
 }
 
 /// Of a counter as much is charged as was asked for, and no other one is. It has credit of its own.
@@ -197,6 +197,28 @@ fn uses(group: &Group, (name, unit, key): (&str, Unit, CounterKey), has_budget: 
         .map_err(|error| error.to_string())?;
     counter.drain();
     group.memory().drain();
+    Ok(())
+}
+
+/// What goes to stocks and what comes back is counted each by itself.
+fn counts_of_stocks(root: &Group) -> Holds {
+    let counted = || {
+        let stats = root.read(Freshness::Exact);
+        [StatKey::STOCK_REFILL, StatKey::STOCK_RETURN].map(|stat| stats.get(stat))
+    };
+    root.memory().drain();
+    let before = counted();
+    let held = [800, 800, 800, 800].map(|bytes| root.charge(Bytes(bytes)));
+    let refilled = counted();
+    drop(held);
+    let returned = counted();
+    let has_stock = root.memory().stocked_bound() > 0;
+    ensure!(
+        refilled[1] == before[1]
+            && returned[0] == refilled[0]
+            && (returned[1] > refilled[1] || !has_stock),
+        "(refills, returns): {before:?}, {refilled:?}, {returned:?}"
+    );
     Ok(())
 }
 

@@ -60,6 +60,25 @@ fn live(steps: u8, seed: u64) -> Holds {
     most_of_all(&runtime)?;
     let verdict = runtime.verify();
     ensure!(verdict.is_ok(), "{verdict}");
+    // What was never charged is no bytes of others.
+    let known = |group: &Group| {
+        let (at, below) = (group.events().local(), group.events());
+        let of = |events: memcg::figures::Events| events.get(Event::Underflow);
+        (
+            of(at),
+            of(below),
+            group.inspect().underflowed(),
+            group.usage(),
+        )
+    };
+    group.raw().uncharge(3);
+    ensure_eq!(known(&group), (1, 1, 3, 0), "underflows of a group");
+    ensure_eq!(
+        known(&runtime.root()),
+        (0, 1, 0, 0),
+        "underflows below the root"
+    );
+    ensure!(!runtime.verify().is_ok(), "an underflow is not told");
     Ok(())
 }
 
@@ -507,14 +526,13 @@ fn grow(rng: Rng<'_>, group: &Group, further: CounterKey) -> Holds {
             "(held, more) of {}",
             of.name()
         );
-        let (word, bytes) = charge.into_raw();
+        let (_word, bytes) = charge.into_raw();
         ensure_eq!(
             of.live() - live + before.as_u64(),
             bytes,
             "in a word of {}",
             of.name()
         );
-        drop(word);
         of.raw().uncharge(Bytes(bytes));
     }
     Ok(())
