@@ -489,7 +489,18 @@ impl Life {
             self.ask(group, 0, verb, bytes[0]),
             self.ask(group, 1, verb, bytes[1]),
         ];
+        let is_slice = bytes[0] % 2 == 1;
         let found = self.on(op, group, move |group| match at_once {
+            _ if is_slice => {
+                let set = match at_once {
+                    true => group.try_charge_set(&amounts[..]),
+                    false => group.charge_set(&amounts[..]),
+                };
+                set.map(|set| {
+                    let mut set = set.into_iter();
+                    [(); 2].map(|()| set.next().expect("one of two"))
+                })
+            }
             true => group.try_charge_set(&amounts),
             false => group.charge_set(&amounts),
         });

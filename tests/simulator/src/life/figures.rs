@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use memcg::figures::{Snapshot, SnapshotRow};
 use memcg::simulated_time as clock;
-use memcg::{Event, Group, GroupId, PressureLevel, Runtime};
+use memcg::{Event, Freshness, Group, GroupId, PageCounter, PressureLevel, Runtime};
 
 use super::Life;
 use crate::configuration::OOM_TIME;
@@ -261,6 +261,12 @@ impl Life {
             );
             if let Some(handle) = self.handles[group].first() {
                 row_holds(row, handle)?;
+                let stats = handle.read(Freshness::Exact);
+                for item in runtime.items() {
+                    let found = row.stats.get(item.name).copied().unwrap_or(0);
+                    let known = stats.get(item.stat);
+                    ensure_eq!(found, known, "{} of {handle:?} in the table", item.name);
+                }
             }
         }
         let depth = ordered.len() % 3;
@@ -335,6 +341,26 @@ impl Life {
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
         self.protection_holds(handle, group)?;
         self.delay_holds(handle, group)?;
+        let found = (
+            handle.is_observe_only(),
+            handle.oom_group(),
+            handle.oom_exempt(),
+        );
+        let known = (self.twin.is_observed(group), twin.together, twin.exempt);
+        ensure_eq!(
+            found,
+            known,
+            "(observes, goes as one, exempt) of {handle:?}"
+        );
+        let rooms = self.twin.levels(group).map(|level| {
+            let used = self.handles[level].first()?.usage();
+            Some(self.twin.limit(level, 0).saturating_sub(used))
+        });
+        if let Some(rooms) = rooms.collect::<Option<Vec<u64>>>() {
+            let room = rooms.into_iter().min().unwrap_or(0);
+            let found = handle.headroom().min(PageCounter::USAGE_MAX);
+            ensure_eq!(found, room, "what fits into {handle:?}");
+        }
         let maxes = self
             .twin
             .levels(group)
@@ -584,6 +610,18 @@ fn row_holds(row: &SnapshotRow, handle: &Group) -> Holds {
         Some(inspect.live_local()),
         "live of {handle:?} itself"
     );
+    let pressure = handle.pressure();
+    let found = (
+        row.pressure.some.total,
+        row.pressure.full.total,
+        row.uncharged,
+    );
+    let known = (
+        pressure.some.total,
+        pressure.full.total,
+        inspect.uncharged(),
+    );
+    ensure_eq!(found, known, "(some, full, uncharged) of {handle:?}");
     let counters = handle.counters().map(|it| {
         let figures = (it.usage(), it.peak(), it.max(), it.refused_count());
         (it.name().to_string(), figures)

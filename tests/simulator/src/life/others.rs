@@ -121,14 +121,23 @@ impl Life {
             let Ok(scope) = group.scope("a scope", Limits::new()) else {
                 return None;
             };
-            let below = scope.create("below", Limits::new()).ok();
+            let is_kept = live.is_multiple_of(2);
+            let below = scope.create("below", Limits::new());
+            let below = below.ok().filter(|_| !is_kept);
             // No cache is asked for it.
             let held = below
                 .as_ref()
                 .map(|below| below.charge_with(Bytes(64), OnFull::IfRoom));
             let held = held.and_then(Result::ok);
             let inside: Group = Group::clone(&scope);
-            drop(scope);
+            if below.is_none() {
+                // One that is kept ends by a call, as any other.
+                let kept = scope.keep();
+                assert!(!kept.is_offline(), "a scope that is kept");
+                kept.offline_tree();
+            } else {
+                drop(scope);
+            }
             let is_there = group.child("a scope").is_some();
             let is_online = !inside.is_offline() || below.is_some_and(|it| !it.is_offline());
             let live = group.live();

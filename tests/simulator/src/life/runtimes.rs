@@ -345,6 +345,9 @@ fn covers(rng: &mut Xoshiro256PlusPlus) -> Holds {
     );
     let local = root.inspect().allocated_local();
     ensure_eq!(local, 7, "allocated in the root itself");
+    root.inspect().show_uncharged(Bytes(more));
+    let found = (root.inspect().uncharged(), group.inspect().uncharged());
+    ensure_eq!(found, (more, 0), "memory that no group is charged for");
     // SAFETY: as above.
     unsafe {
         other.uncharge(7);
