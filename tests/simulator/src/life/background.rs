@@ -76,7 +76,7 @@ fn reclaimed_in_background(part: Percent, mut moves: u16) {
         };
         moves /= 4;
         // The max above moves, too, and the part goes with that where the group has no max of its own.
-        let root = if moves % 3 == 0 {
+        let root = if moves.is_multiple_of(3) {
             ROOT
         } else {
             ROOT - 10 * UNIT
@@ -85,7 +85,7 @@ fn reclaimed_in_background(part: Percent, mut moves: u16) {
             runtime.root().set_max(limit(root)).expect("no percentage");
         }
         let root = runtime.root().max();
-        if moves % 2 == 0 {
+        if moves.is_multiple_of(2) {
             group.set_max(limit(max)).expect("no percentage");
         } else {
             // Both at once: the part is one of the max that comes with it.

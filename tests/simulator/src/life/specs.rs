@@ -790,9 +790,8 @@ impl Tree {
         for (of, names) in named.iter().filter(|(of, _)| *of < were) {
             for child in self.online() {
                 let node = &self.nodes[child];
-                let is_gone = node.parent == Some(*of)
-                    && node.is_made
-                    && !names.iter().any(|name| *name == node.name);
+                let is_gone =
+                    node.parent == Some(*of) && node.is_made && !names.contains(&node.name);
                 if is_gone {
                     lines.push(format!("{}: offline", node.group.path()));
                     for below in self.online() {

@@ -297,7 +297,7 @@ impl Life {
         // By the end of its time another charge has gone, or none.
         let is_of_group = |(key, _): &(Key, Charge)| {
             let held = self.twin.of(*key);
-            held.group == group && held.counter == 0 && held.bytes % 2 == 0
+            held.group == group && held.counter == 0 && held.bytes.is_multiple_of(2)
         };
         let gone = self.charges.iter().position(is_of_group);
         let gone = gone.map(|at| self.charges.swap_remove(at));
