@@ -637,7 +637,6 @@ impl<'a> SpecPlan<'a> {
         }
         // Percentages of a max above, which has come back only after them. One whose max the program
         // has unset stays as it is.
-        // Mutation: a-part-of-a-max-does-not-come-back
         for (target, group, left) in refused {
             if !left.is_empty() {
                 target.take_back(group, left);

@@ -819,7 +819,7 @@ fn limit(rng: &mut Xoshiro256PlusPlus, kind: usize) -> Limit {
     let rare = rng.random_range(0..10);
     match kind {
         _ if rare == 0 => Limit::Unlimited,
-        _ if rare < 3 => Limit::Percent(percent(pick(rng, &[10, 50, 80]))),
+        _ if rare < 5 => Limit::Percent(percent(pick(rng, &[10, 50, 80]))),
         MIN | LOW => Limit::Bytes(pick(rng, &[0, 16, 64])),
         HIGH | SOFT | MARK => Limit::Bytes(pick(rng, &[64, 100, 300])),
         _ => Limit::Bytes(pick(rng, &[100, 300, 1_000, 5_000])),
