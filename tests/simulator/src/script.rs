@@ -1439,11 +1439,11 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             What::Await(a % 4, event)
         }
         104 if swarm.marks => What::BelowHigh(a),
-        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..120), rng.random()),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..50), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
-        105 => What::Specs(rng.random_range(20..160), rng.random()),
-        107 if rng.random_bool(0.4) => What::Runtimes(rng.random()),
-        107 if rng.random() => What::Weighed(rng.random_range(1..40), rng.random()),
+        105 => What::Specs(rng.random_range(10..60), rng.random()),
+        107 if rng.random_bool(0.25) => What::Runtimes(rng.random()),
+        107 if rng.random() => What::Weighed(rng.random_range(1..16), rng.random()),
         106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
         106 => What::ScopeOf(a),
         107 if swarm.forced => What::Gauge(a, size(rng)),

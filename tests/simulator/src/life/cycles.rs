@@ -204,7 +204,7 @@ fn cycle(runtime: &Runtime) {
     group.stat_add(StatKey::ANON, 1);
     // Windows of peaks, of a counter that stays.
     let memory = root.memory();
-    for _ in 0..MANY {
+    for _ in 0..8 {
         drop((memory.peak_window(), memory.peak_live_window()));
     }
     // More than a thread has places for.
