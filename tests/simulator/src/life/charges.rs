@@ -329,7 +329,11 @@ impl Life {
         let most = self.twin.children(level).filter(online);
         let most = most.map(|child| self.twin.live(child, 0)).max();
         let named = holders.first().map_or(0, |(_, held)| *held);
-        let is_at_rest = self.tasks.is_empty() && !self.adapters_wait() && !self.had_caches;
+        // Who is refused waits for no lock to look for them.
+        let is_at_rest = !holders.is_empty()
+            && self.tasks.is_empty()
+            && !self.adapters_wait()
+            && !self.had_caches;
         assert!(
             !is_at_rest || self.cancelled || most.is_none_or(|most| named >= most),
             "{error}, and a child holds {most:?}"
