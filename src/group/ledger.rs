@@ -173,6 +173,7 @@ impl Group {
             None => Ledger::of(self.first(), credit::live_local(self.first()), sums),
             Some(cover) => {
                 let mut reserved = cover.reserved();
+                // Mutation: of-two-that-cover-one-is-taken-off
                 children::each(self.first(), |child| {
                     reserved = reserved.saturating_sub(child.cover().map_or(0, Cover::reserved));
                 });

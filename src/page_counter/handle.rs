@@ -322,6 +322,7 @@ impl PageCounter {
             if context::in_hook(|| hook(&refused)).unwrap_or(0) == 0 {
                 break;
             }
+            // Mutation: a-hook-is-called-once
             charged = counter.try_charge_once_slow(n, Consume::Miss);
         }
         charged.map(drop).map_err(|refusal| {

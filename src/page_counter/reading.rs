@@ -330,6 +330,7 @@ impl PeakWindow {
 impl Drop for PeakWindow {
     fn drop(&mut self) {
         let _path = SlowPath::enter();
+        // Mutation: a-peak-of-a-while-stays-in-its-list
         self.counter
             .tree()
             .windows

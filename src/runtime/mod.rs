@@ -125,6 +125,7 @@ impl Runtime {
     /// ```
     pub fn find(&self, id: GroupId) -> Option<Group> {
         let group = id.pin().map(Group::from_handle)?;
+        // Mutation: a-group-of-another-runtime-is-found
         std::ptr::eq(group.first().tree(), &*self.owned.tree).then_some(group)
     }
 

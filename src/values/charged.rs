@@ -277,6 +277,7 @@ impl<T: Weigh> Charged<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reweigh(this: &mut Self) {
+        // Mutation: a-table-that-looks-smaller-is-uncharged
         let (bytes, tables) = weight(&this.value, this.tables);
         this.tables = tables;
         this.charge.force_resize(bytes);

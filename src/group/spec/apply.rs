@@ -340,8 +340,9 @@ impl GroupTarget {
             .fold(Settings::NONE, Settings::and)
     }
 
-    /// Takes back what was stored of these settings. What somebody else has set since stays.
-    fn take_back(&self, group: &Group, which: Settings) {
+    /// Takes back what was stored of these settings. What somebody else has set since stays. Returns those
+    /// that were refused: percentages of a max that is not there.
+    fn take_back(&self, group: &Group, which: Settings) -> Settings {
         let (first, applied) = (group.first(), applied(group));
         let (touched, differs) = (
             self.named.and(self.dropped).among(which),
@@ -384,11 +385,18 @@ impl GroupTarget {
             let done = group.store_limits(&before.only(only), name, || due().among(only), also);
             done.map(|()| stored)
         };
-        // Together; one by one where the program has unset the max that a percentage was taken of.
+        // Together; one by one where the max that a percentage was taken of is not there.
+        let mut refused = Settings::NONE;
         let stored = store(Settings::ALL).unwrap_or_else(|_| {
-            Settings::each()
-                .filter_map(|setting| store(setting).ok())
-                .fold(Settings::NONE, Settings::and)
+            // A share goes with the soft limit that it takes the place of.
+            let each = Settings::each().filter(|&setting| setting != Settings::SHARE);
+            let each = each.map(with_pair).map(|setting| {
+                store(setting).unwrap_or_else(|_| {
+                    refused = refused.and(setting);
+                    Settings::NONE
+                })
+            });
+            each.fold(Settings::NONE, Settings::and)
         });
         let stored = stored.among(differs);
         set_importance_and_name(group, &before, stored);
@@ -396,6 +404,7 @@ impl GroupTarget {
         if stored.has(Settings::OOM_POLICY) {
             victims::set_policy(first, self.policy_before.clone());
         }
+        refused
     }
 }
 
@@ -608,6 +617,7 @@ impl<'a> SpecPlan<'a> {
 
     /// Takes all back that was done, the last step first: so limits rise before others fall again.
     fn take_back(&mut self) {
+        let mut refused = Vec::new();
         for done in std::mem::take(&mut self.journal).into_iter().rev() {
             match done {
                 DoneStep::Created(place) => {
@@ -619,9 +629,17 @@ impl<'a> SpecPlan<'a> {
                 DoneStep::Stored(place, which) => {
                     let planned = &self.groups[place];
                     if let (Some(target), Some(group)) = (&planned.target, &planned.group) {
-                        target.take_back(group, which);
+                        let left = target.take_back(group, which);
+                        refused.push((target, group, left));
                     }
                 }
+            }
+        }
+        // Percentages of a max above, which has come back only after them. One whose max the program
+        // has unset stays as it is.
+        for (target, group, left) in refused {
+            if !left.is_empty() {
+                target.take_back(group, left);
             }
         }
     }

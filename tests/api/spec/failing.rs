@@ -319,3 +319,35 @@ fn a_group_that_is_offline() {
     drop(runtime);
     assert!(acme(Limits::new()).apply(&root).is_err());
 }
+
+/// A part of a max comes back, although the max is there again only after it: so does a share beside it.
+#[test]
+fn a_part_of_a_max_that_was_to_go() {
+    let runtime = runtime();
+    let tenant = |limits: Limits| GroupSpec::new().limits(limits);
+    let half = Limit::percent(50);
+    let first = GroupSpec::new()
+        .limits(Limits::new().max(800))
+        .group("a", tenant(Limits::new().max(half).low(half)))
+        .group("b", tenant(Limits::new().soft(half)))
+        .group("f", tenant(Limits::new().max(500)));
+    apply(&first, &runtime);
+    let before = state(&runtime);
+    let _held = group(&runtime, "/f").charge(100).expect("it fits");
+    let fails = GroupSpec::new()
+        .group("a", tenant(Limits::new()))
+        .group("b", tenant(Limits::new().share(3)))
+        .group("f", tenant(Limits::new().max(50)));
+    let error = fails.apply(&runtime.root()).expect_err("above max");
+    assert!(matches!(error, SpecError::AboveMax { .. }), "{error}");
+    assert_eq!(state(&runtime), before);
+    // Whose they are is as before, too.
+    let left_out = GroupSpec::new()
+        .group("a", tenant(Limits::new()))
+        .group("b", tenant(Limits::new()));
+    let changes = apply(&left_out, &runtime).to_string();
+    let gone = "/: max 800 B -> none\n\
+                /a: low 50% -> 0 B, max 50% -> none\n\
+                /b: soft 50% -> none\n";
+    assert_eq!(changes, gone);
+}

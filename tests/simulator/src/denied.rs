@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
+    static OWN: Cell<isize> = const { Cell::new(0) };
 }
 
 /// Bytes that are allocated now.
@@ -21,12 +22,29 @@ pub(crate) fn in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
 }
 
+/// Bytes that this thread has allocated, less those that it has freed.
+pub(crate) fn own() -> isize {
+    OWN.get()
+}
+
+fn moves(bytes: isize) {
+    // Not where the thread is about to end.
+    let _ = OWN.try_with(|own| own.set(own.get() + bytes));
+}
+
 /// Counts a block that was given, or not.
 fn given(block: *mut u8, bytes: usize) -> *mut u8 {
     if !block.is_null() {
         IN_USE.fetch_add(bytes, Ordering::Relaxed);
+        moves(bytes.cast_signed());
     }
     block
+}
+
+/// Counts a block that has gone.
+fn gone(bytes: usize) {
+    IN_USE.fetch_sub(bytes, Ordering::Relaxed);
+    moves(-bytes.cast_signed());
 }
 
 /// The system's allocator, which refuses where it is told to.
@@ -86,14 +104,14 @@ unsafe impl GlobalAlloc for Refusing {
             // SAFETY: as the caller promises.
             let moved = given(unsafe { System.realloc(block, layout, size) }, size);
             if !moved.is_null() {
-                IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+                gone(layout.size());
             }
             moved
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        gone(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(block, layout) }
     }

@@ -416,6 +416,12 @@ pub enum What {
     BelowHigh(u8),
     /// Counters without groups live for so many steps, drawn from a number.
     Counters(u8, u64),
+    /// Trees are applied to groups of their own, for so many steps, drawn from a number.
+    Specs(u8, u64),
+    /// A runtime of another configuration, drawn from a number.
+    Runtimes(u64),
+    /// Values are charged for what they weigh, so many, drawn from a number.
+    Weighed(u8, u64),
     /// A charge meets another runtime.
     Foreign(u8),
     /// The group of that name below that group, or a new one.
@@ -800,6 +806,66 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // Of two groups the maxes are parts of one that falls, or their charges wait for more than that.
+        What::Fill(..) | What::Begin(..) if swarm.limits && rng.random_bool(0.15) => {
+            let groups = [rng.random_range(0..16), rng.random_range(0..16)];
+            let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
+            for group in groups {
+                let cache = What::Cache(group, Nature::Honest, 0);
+                story.extend(matches!(what, What::Fill(..)).then_some(cache));
+                story.push(What::SetPart(group, Kind::Max, rng.random_range(1..=100)));
+            }
+            for _ in 0..4 {
+                story.push(What::Fill(pick_cache(rng), Size::Bytes(3_000)));
+            }
+            for group in groups {
+                story.push(What::Begin(group, Size::More(1), Act::Nothing));
+            }
+            story.push(What::Set(0, Kind::Max, Size::Above(pick(rng, &[0, 100]))));
+            story
+        }
+        // What waits above is too large for a max that acts again.
+        What::Begin(group, ..) if swarm.observe && rng.random_bool(0.3) => {
+            let above = rng.random_range(0..16);
+            vec![
+                What::Observe(above, true),
+                What::Set(group, Kind::Max, Size::Bytes(1)),
+                What::Observe(above, false),
+            ]
+        }
+        // More than three hold what is full, and the last holds most of it.
+        What::Create(parent, ..) if rng.random_bool(0.1) => {
+            let mut story: Vec<_> = (0..4)
+                .map(|name| What::Create(parent, name, None))
+                .collect();
+            let sizes = [7, 16, 64, 300, 1_000, 7];
+            let charge =
+                |(group, bytes): (u8, u64)| What::Charge(group, Verb::Try, Size::Bytes(bytes));
+            story.extend((1..7).zip(sizes).map(charge));
+            story.push(What::Set(parent, Kind::Max, Size::Above(10)));
+            story.push(What::Charge(1, Verb::Try, Size::Bytes(100)));
+            story
+        }
+        // Work is delayed above a high, whatever it has charged last; and is not once its group has gone.
+        What::Checkpoint(group) if rng.random_bool(0.5) => {
+            let mut story: Vec<_> = (0..4).map(What::DropTask).collect();
+            story.push(What::Unset(group, Kind::Max));
+            story.push(What::Charge(group, Verb::Try, Size::Bytes(4_096)));
+            story.push(What::Set(
+                group,
+                Kind::High,
+                Size::Bytes(pick(rng, &[0, 1_024, 3_000])),
+            ));
+            story.extend([What::Checkpoint(group), What::BelowHigh(group)]);
+            story.extend([What::OfflineTree(group), What::BelowHigh(group)]);
+            story
+        }
+        // What a thread charges ahead is no excess above a high.
+        What::Set(group, Kind::High, _) if rng.random_bool(0.3) => vec![
+            What::Drain(0),
+            What::Set(group, Kind::High, Size::Above(100)),
+            What::Charge(group, Verb::IfRoom, Size::Bytes(64)),
+        ],
         // A high is a part of a max, which falls.
         What::Fill(..) if swarm.marks && rng.random_bool(0.3) => {
             let group = rng.random_range(0..16);
@@ -1373,8 +1439,11 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             What::Await(a % 4, event)
         }
         104 if swarm.marks => What::BelowHigh(a),
-        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..40), rng.random()),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..50), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
+        105 => What::Specs(rng.random_range(10..60), rng.random()),
+        107 if rng.random_bool(0.25) => What::Runtimes(rng.random()),
+        107 if rng.random() => What::Weighed(rng.random_range(1..16), rng.random()),
         106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
         106 => What::ScopeOf(a),
         107 if swarm.forced => What::Gauge(a, size(rng)),

@@ -75,8 +75,26 @@ fn reclaimed_in_background(part: Percent, mut moves: u16) {
             units => u64::from(units) * 20 * UNIT,
         };
         moves /= 4;
-        group.set_max(limit(max)).expect("no percentage");
-        let above = part.of(max.min(ROOT));
+        // The max above moves, too, and the part goes with that where the group has no max of its own.
+        let root = if moves.is_multiple_of(3) {
+            ROOT
+        } else {
+            ROOT - 10 * UNIT
+        };
+        if has_crossed {
+            runtime.root().set_max(limit(root)).expect("no percentage");
+        }
+        let root = runtime.root().max();
+        if moves.is_multiple_of(2) {
+            group.set_max(limit(max)).expect("no percentage");
+        } else {
+            // Both at once: the part is one of the max that comes with it.
+            let limits = Limits::new().reclaim_above(Limit::Percent(part));
+            group
+                .set_limits(limits.max(limit(max)))
+                .expect("a max is above");
+        }
+        let above = part.of(max.min(root));
         // Up to there nobody is asked. Later on the thread may be at it still.
         fill(&cache, above);
         let asked = cache.asked.load(Ordering::SeqCst);

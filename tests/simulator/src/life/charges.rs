@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
 
-use memcg::errors::MergeError;
+use memcg::errors::{MergeError, Remedy};
 use memcg::{Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime};
 
 use super::tasks::Passed;
@@ -159,6 +159,11 @@ impl Life {
                     verb == Verb::Force || allowed.iter().any(Result::is_ok),
                     "made, the twin says {allowed:?}: {ask:?}"
                 );
+                let waits = !self.hooks.is_empty() || self.had_caches || self.cancelled;
+                assert!(
+                    verb != Verb::WaitNot || waits || took.is_zero(),
+                    "made after {took:?}, by a call that has no time"
+                );
                 self.pass_those_in_line(bytes);
                 return Some(made);
             }
@@ -183,6 +188,7 @@ impl Life {
             });
             return None;
         }
+        self.helps(&error, ask);
         let is_of_kind = match verb {
             Verb::Plain => error.is_over_limit(),
             Verb::WaitNot => error.is_timeout() || error.is_over_limit(),
@@ -266,6 +272,72 @@ impl Life {
             self.waits_for_promises(level, ask, took);
         }
         None
+    }
+
+    /// What is larger than a max nothing helps, and no memory comes for it. And who holds most of what
+    /// is full are the largest of its children.
+    fn helps(&self, error: &ChargeError, ask: Ask) {
+        let Ask {
+            group,
+            counter,
+            bytes,
+            verb,
+            ..
+        } = ask;
+        if counter > 0 || bytes == 0 || !self.shared.is_quiet() || ask.top.is_some() {
+            return;
+        }
+        // Nor does a group that is offline have room by any means.
+        let is_offline = verb == Verb::IfRoom && !self.twin.groups[group].online;
+        let never_fits = is_offline || self.twin.never_fits(group, bytes);
+        let helps = error.remedy();
+        assert_eq!(
+            helps == Remedy::Nothing,
+            never_fits,
+            "{error}: {helps:?}; {}",
+            self.levels_told(group, counter)
+        );
+        assert!(
+            !never_fits || !error.is_would_block() || verb == Verb::IfRoom,
+            "{error}, and it never fits"
+        );
+        let Some(refusal) = error.over_limit() else {
+            return;
+        };
+        let level = self.number(refusal.group());
+        // A charge that would wait is told of the max that never has room for it.
+        assert!(
+            !never_fits || verb != Verb::WaitNot || bytes > self.twin.limit(level, 0),
+            "{error}, and another max is in the way; {}",
+            self.levels_told(group, counter)
+        );
+        let holders: Vec<(usize, u64)> = refusal
+            .holders()
+            .map(|(holder, held)| (self.number(holder), held))
+            .collect();
+        let sum: u64 = holders.iter().map(|(_, held)| held).sum();
+        let are_children =
+            |&(holder, _): &(usize, u64)| self.twin.groups[holder].parent == Some(level);
+        assert!(
+            holders.iter().all(are_children)
+                && sum <= refusal.usage()
+                && holders.windows(2).all(|pair| pair[0].1 >= pair[1].1),
+            "{error}, with the holders {holders:?}"
+        );
+        // One that is offline is no child any more.
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let most = self.twin.children(level).filter(online);
+        let most = most.map(|child| self.twin.live(child, 0)).max();
+        let named = holders.first().map_or(0, |(_, held)| *held);
+        // Who is refused waits for no lock to look for them.
+        let is_at_rest = !holders.is_empty()
+            && self.tasks.is_empty()
+            && !self.adapters_wait()
+            && !self.had_caches;
+        assert!(
+            !is_at_rest || self.cancelled || most.is_none_or(|most| named >= most),
+            "{error}, and a child holds {most:?}"
+        );
     }
 
     /// A call that blocks waits no longer: for its delay, for victims, and for promises.
@@ -421,7 +493,18 @@ impl Life {
             self.ask(group, 0, verb, bytes[0]),
             self.ask(group, 1, verb, bytes[1]),
         ];
+        let is_slice = bytes[0] % 2 == 1;
         let found = self.on(op, group, move |group| match at_once {
+            _ if is_slice => {
+                let set = match at_once {
+                    true => group.try_charge_set(&amounts[..]),
+                    false => group.charge_set(&amounts[..]),
+                };
+                set.map(|set| {
+                    let mut set = set.into_iter();
+                    [(); 2].map(|()| set.next().expect("one of two"))
+                })
+            }
             true => group.try_charge_set(&amounts),
             false => group.charge_set(&amounts),
         });
@@ -535,8 +618,14 @@ impl Life {
                 self.twin.release(key);
                 self.keeps = true;
                 self.central = true;
-                self.actor(op)
-                    .run(move || CentralStock::of(&charge.group()).give_back(charge));
+                // What is another group's goes to that one.
+                let number = held as usize % self.handles.len();
+                let other = self.handles[number].first();
+                let other = other.filter(|_| held % 3 == 1).cloned();
+                self.actor(op).run(move || {
+                    let group = other.unwrap_or_else(|| charge.group());
+                    CentralStock::of(&group).give_back(charge);
+                });
             }
             _ => unreachable!("an operation on a charge"),
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use memcg::simulated_time as clock;
-use memcg::{ChargeError, CheckpointFuture, Group};
+use memcg::{Bytes, ChargeError, CheckpointFuture, Group};
 
 use super::Life;
 use crate::script::Op;
@@ -41,20 +41,63 @@ impl Life {
             !is_delayed || !is_long || took + delay / 100 >= delay,
             "a checkpoint is delayed for {took:?}, the twin says {delay:?}"
         );
-        let (checkpoint, polled) = self.on(op, group, |group| {
+        // As a charge of that, or as it comes.
+        let bytes = [AS_BYTES, 300, 1 << 20][usize::from(op.0) % 3];
+        let delay = self.delay_by(group, bytes);
+        let (checkpoint, polled) = self.on(op, group, move |group| {
             group.run(|| {
                 let mut checkpoint = Group::checkpoint_async();
+                if bytes != AS_BYTES {
+                    checkpoint = checkpoint.delayed_as(Bytes(bytes));
+                }
                 let polled = pin!(&mut checkpoint).poll(&mut Context::from_waker(Waker::noop()));
                 (checkpoint, polled)
             })
         });
+        let is_known = is_delayed && self.shared.is_quiet();
+        assert!(
+            !is_known || polled.is_pending() || delay <= Duration::from_millis(11),
+            "a checkpoint as a charge of {bytes} is not delayed, the twin says {delay:?}"
+        );
+        assert!(
+            !is_known || polled.is_ready() || delay > Duration::ZERO,
+            "a checkpoint as a charge of {bytes} is delayed"
+        );
         match polled {
             Poll::Ready(asked) => {
                 self.answers(group, asked);
                 self.keep_checkpoint(checkpoint);
             }
-            // For its delay, or for memory that is about to come.
-            Poll::Pending => self.actor(op).run(move || drop(checkpoint)),
+            Poll::Pending if is_known => {
+                clock::advance(delay + delay / 50 + Duration::from_millis(20));
+                let (checkpoint, polled) = self.on(op, group, move |_| {
+                    let mut checkpoint = checkpoint;
+                    let waker = Waker::noop();
+                    let polled = pin!(&mut checkpoint).poll(&mut Context::from_waker(waker));
+                    (checkpoint, polled)
+                });
+                let is_over = matches!(polled, Poll::Ready(Ok(())));
+                assert!(
+                    is_over,
+                    "a checkpoint after its delay of {delay:?}: {polled:?}"
+                );
+                self.keep_checkpoint(checkpoint);
+            }
+            // For memory that is about to come, but not for ever.
+            Poll::Pending => {
+                let time = self.longest();
+                let ended = self.on(op, group, move |_| {
+                    let mut checkpoint = checkpoint;
+                    (0..8).any(|_| {
+                        clock::advance(time);
+                        let waker = Waker::noop();
+                        let polled = pin!(&mut checkpoint).poll(&mut Context::from_waker(waker));
+                        polled.is_ready()
+                    })
+                });
+                assert!(ended, "a checkpoint that does not end");
+                self.settle_accounts();
+            }
         }
     }
 

@@ -61,30 +61,45 @@ impl Object {
     }
 }
 
-/// What two levels have: bytes that are reserved, and bytes that are allocated. The third lies beside
-/// them, and covers nothing.
+/// Groups by their numbers: one below the top, the top, one beside it that covers nothing, and a second
+/// one below it.
+const TOP: usize = 1;
+const BESIDE: usize = 2;
+
+/// Those that cover.
+const COVER: [usize; 3] = [0, TOP, 3];
+
+/// What the groups have: bytes that are reserved, and bytes that are allocated.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    reserved: [u64; 3],
-    allocated: [u64; 2],
+    reserved: [u64; 4],
+    allocated: [u64; 4],
 }
 
 impl Sums {
-    /// Of the lower level alone, and of both.
-    fn live(&self) -> [u64; 2] {
-        [
-            self.reserved[0].max(self.allocated[0]),
-            self.all_reserved().max(self.allocated.iter().sum()),
-        ]
+    /// Of the top, with what is below it.
+    fn live(&self) -> u64 {
+        self.all_reserved().max(self.all_allocated())
+    }
+
+    /// Of a group alone.
+    fn own(&self, of: usize) -> u64 {
+        self.reserved[of].max(self.allocated[of])
     }
 
     fn all_reserved(&self) -> u64 {
-        self.reserved[0] + self.reserved[1]
+        COVER.into_iter().map(|of| self.reserved[of]).sum()
     }
 
-    fn unpaid(&self) -> u64 {
-        let allocated: u64 = self.allocated.iter().sum();
-        allocated.saturating_sub(self.all_reserved())
+    fn all_allocated(&self) -> u64 {
+        COVER.into_iter().map(|of| self.allocated[of]).sum()
+    }
+
+    /// What a group that has ended holds is that of the top, too.
+    fn of_top(&self, has_ended: bool) -> (u64, u64) {
+        let below = if has_ended { 0..2 } else { TOP..2 };
+        let sum = |of: &[u64; 4]| of[below.clone()].iter().sum();
+        (sum(&self.reserved), sum(&self.allocated))
     }
 }
 
@@ -107,23 +122,41 @@ fn live(group: &Group, acts: bool, steps: u8, seed: u64) -> Holds {
         top.offline_tree();
         return Ok(());
     };
-    let levels = [below, top, beside];
+    let Ok(other) = top.create("other", Limits::new()) else {
+        top.offline_tree();
+        beside.offline_tree();
+        return Ok(());
+    };
+    let levels = [below, top, beside, other];
+    let mut has_ended = false;
     let mut charges: Vec<(usize, Charge)> = Vec::new();
     let mut objects: Vec<Object> = Vec::new();
     let mut sums = Sums::default();
     let mut holds = Ok(());
     for _ in 0..steps {
-        let (level, bytes) = (rng.random_range(0..2), rng.random_range(1..=MOST));
-        match rng.random_range(0..5) {
+        let level = [0, TOP, 3][rng.random_range(0..3)];
+        // Work of a group that has ended goes on in the one above.
+        let level = if level == 0 && has_ended { TOP } else { level };
+        let bytes = rng.random_range(1..=MOST);
+        match rng.random_range(0..6) {
+            5 if !has_ended && rng.random_bool(0.3) => {
+                let ended = levels[0].offline();
+                has_ended = true;
+                holds = holds.and_then(|()| {
+                    ensure!(ended.is_ok(), "nothing is below: {ended:?}");
+                    Ok(())
+                });
+            }
             4 if !charges.is_empty() => {
                 let at = rng.random_range(0..charges.len());
                 let to = rng.random_range(0..levels.len());
+                let to = if to == 0 && has_ended { TOP } else { to };
                 let (from, charge) = &mut charges[at];
                 let bytes = charge.bytes();
                 let mut then = sums;
                 then.reserved[*from] -= bytes;
                 then.reserved[to] += bytes;
-                let fits = to == *from || then.live()[1] <= max.max(sums.live()[1]);
+                let fits = to == *from || then.live() <= max.max(sums.live());
                 let moved = charge.transfer(&levels[to]);
                 holds = holds.and_then(|()| {
                     ensure!(
@@ -140,7 +173,7 @@ fn live(group: &Group, acts: bool, steps: u8, seed: u64) -> Holds {
                 let then = |sums: &mut Sums| sums.reserved[level] += bytes;
                 let mut larger = sums;
                 then(&mut larger);
-                let fits = larger.live()[1] <= max.max(sums.live()[1]);
+                let fits = larger.live() <= max.max(sums.live());
                 match levels[level].try_charge(Bytes(bytes)) {
                     Ok(charge) => {
                         then(&mut sums);
@@ -181,34 +214,53 @@ fn live(group: &Group, acts: bool, steps: u8, seed: u64) -> Holds {
             }
             _ => {}
         }
-        holds = holds.and_then(|()| agree(group, &levels, &sums, before));
+        holds = holds.and_then(|()| agree(group, &levels, &sums, has_ended, before));
     }
     objects.into_iter().for_each(Object::free);
     drop(charges);
     let none = Sums::default();
-    holds = holds.and_then(|()| agree(group, &levels, &none, before));
+    holds = holds.and_then(|()| agree(group, &levels, &none, has_ended, before));
     levels[1].offline_tree();
     levels[2].offline_tree();
     holds
 }
 
-fn agree(group: &Group, levels: &[Group; 3], sums: &Sums, before: u64) -> Holds {
+fn agree(group: &Group, levels: &[Group; 4], sums: &Sums, has_ended: bool, before: u64) -> Holds {
     let live = levels.each_ref().map(Group::live);
-    let [below, all] = sums.live();
-    let beside = sums.reserved[2];
-    ensure_eq!(live, [below, all, beside], "live of groups that cover");
+    let (all, beside) = (sums.live(), sums.reserved[BESIDE]);
+    let known = [sums.own(0), all, beside, sums.own(3)];
+    ensure_eq!(live, known, "live of groups that cover");
     ensure_eq!(
         group.live() - before,
         all + beside,
         "live above groups that cover"
     );
-    let ledger = levels[1].ledger();
+    let (reserved, allocated) = (sums.all_reserved(), sums.all_allocated());
+    let ledger = levels[TOP].ledger();
     let found = (ledger.reserved(), ledger.allocated(), ledger.unpaid());
-    let known = (
-        sums.all_reserved(),
-        sums.allocated.iter().sum(),
-        sums.unpaid(),
-    );
+    let known = (reserved, allocated, allocated.saturating_sub(reserved));
     ensure_eq!(found, known, "reserved, allocated and unpaid");
+    let inspect = levels[TOP].inspect();
+    let local = inspect.ledger_local();
+    let (reserved, allocated) = sums.of_top(has_ended);
+    let found = (local.reserved(), local.allocated(), local.unpaid());
+    let known = (reserved, allocated, allocated.saturating_sub(reserved));
+    ensure_eq!(
+        found,
+        known,
+        "reserved, allocated and unpaid in the top itself"
+    );
+    let live = inspect.live_local();
+    ensure_eq!(live, reserved.max(allocated), "live of the top itself");
+    let table = levels[TOP].snapshot(1);
+    let rows = table
+        .rows()
+        .iter()
+        .map(|row| (row.live, row.ledger.reserved()));
+    let found: Vec<_> = rows.collect();
+    let mut known = vec![(all, sums.all_reserved())];
+    known.extend((!has_ended).then(|| (sums.own(0), sums.reserved[0])));
+    known.push((sums.own(3), sums.reserved[3]));
+    ensure_eq!(found, known, "(live, reserved) in the table");
     Ok(())
 }

@@ -202,6 +202,11 @@ fn cycle(runtime: &Runtime) {
         drop(precharge.account(&Placement::on(NodeId::new(0), 8)));
     }
     group.stat_add(StatKey::ANON, 1);
+    // Windows of peaks, of a counter that stays.
+    let memory = root.memory();
+    for _ in 0..8 {
+        drop((memory.peak_window(), memory.peak_live_window()));
+    }
     // More than a thread has places for.
     let entered: Vec<_> = (0..MANY).map(|_| group.enter()).collect();
     drop(entered);

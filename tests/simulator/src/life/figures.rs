@@ -3,12 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use memcg::figures::{Snapshot, SnapshotRow};
 use memcg::simulated_time as clock;
-use memcg::{Event, Group, PressureLevel};
+use memcg::{Event, Freshness, Group, GroupId, PageCounter, PressureLevel, Runtime};
 
 use super::Life;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, PATIENCE, ensure, ensure_eq};
+use crate::script::Op;
 use crate::twin::COUNTERS;
 
 impl Life {
@@ -103,6 +105,39 @@ impl Life {
         Ok(())
     }
 
+    /// Whatever is read first after a share has moved tells of it.
+    pub(super) fn first_look_at_shares(&mut self, op: &Op, moved: usize) {
+        let parent = self.twin.groups[moved].parent;
+        let sibling = self
+            .twin
+            .children(parent.unwrap_or(0))
+            .find(|&it| it != moved && self.twin.groups[it].online && !self.handles[it].is_empty());
+        let group = sibling.unwrap_or(moved);
+        let handle = self.handle(group);
+        let soft = self.twin.soft(group);
+        let path = self.twin.path(group);
+        let found = match op.0 % 4 {
+            0 => handle.inspect().soft(),
+            1 => {
+                let limits = handle.limits();
+                let is_told = limits.soft == Some(crate::configuration::limit(soft));
+                let is_part = self.twin.groups[group].is_part(crate::script::Kind::Soft);
+                assert!(is_told || is_part, "soft {soft} of {path}: {limits:?}");
+                soft
+            }
+            2 => {
+                let is_above = handle.inspect().is_in_excess();
+                assert!(
+                    is_above == (handle.usage() > soft) || !self.shared.is_quiet() || self.drains,
+                    "{path} is in excess of {soft}: {is_above}"
+                );
+                soft
+            }
+            _ => handle.snapshot(0).rows()[0].soft,
+        };
+        assert_eq!(found, soft, "the soft limit of {path}");
+    }
+
     /// The groups with a handle, and that.
     fn in_hand(&self) -> impl Iterator<Item = (usize, &Group)> {
         let handles = self.handles.iter().enumerate();
@@ -157,6 +192,20 @@ impl Life {
         let Some(runtime) = &self.runtime else {
             return Ok(());
         };
+        // What groups that have gone have left is credit still.
+        let depth = self.ids.len() % 3;
+        let upper = runtime.root().snapshot(depth);
+        for row in upper.rows() {
+            let of_row = |&group: &usize| self.twin.path(group) == row.path;
+            let group = self.twin.online_below(0).find(of_row);
+            let known = group.map(|group| self.twin.live(group, 0));
+            ensure_eq!(
+                Some(row.live),
+                known,
+                "live at {} of {depth} levels",
+                row.path
+            );
+        }
         runtime.settle();
         let verdict = runtime.verify();
         ensure!(verdict.is_ok(), "{verdict}");
@@ -186,12 +235,76 @@ impl Life {
         rows.sort();
         expected.sort();
         ensure_eq!(rows, expected, "the table");
+        self.table_holds(runtime, &table)?;
         for &group in &online {
             let path = self.twin.path(group);
             let found = runtime.group(&path).map(|found| found.id());
             ensure_eq!(found, Some(self.ids[group]), "at {path}");
         }
         Ok(())
+    }
+
+    /// The table has each group after the one above, siblings by their names, and of each what the
+    /// group itself says. With fewer levels it says the same of those.
+    fn table_holds(&self, runtime: &Runtime, table: &Snapshot) -> Holds {
+        let mut ordered = Vec::new();
+        self.in_order(0, &mut ordered);
+        let paths: Vec<&str> = table.rows().iter().map(|row| row.path.as_str()).collect();
+        let known: Vec<String> = ordered.iter().map(|&group| self.twin.path(group)).collect();
+        ensure_eq!(paths, known, "the order of the table");
+        for (row, &group) in table.rows().iter().zip(&ordered) {
+            ensure_eq!(
+                row.depth,
+                self.twin.levels(group).count() - 1,
+                "depth of {}",
+                row.path
+            );
+            if let Some(handle) = self.handles[group]
+                .first()
+                .filter(|_| self.is_turn_of(group))
+            {
+                row_holds(row, handle)?;
+                let stats = handle.read(Freshness::Exact);
+                for item in runtime.items() {
+                    let found = row.stats.get(item.name).copied().unwrap_or(0);
+                    let known = stats.get(item.stat);
+                    ensure_eq!(found, known, "{} of {handle:?} in the table", item.name);
+                }
+            }
+        }
+        let depth = ordered.len() % 3;
+        let upper = runtime.root().snapshot(depth);
+        let live = |row: &SnapshotRow| (row.path.clone(), row.live);
+        let of_upper: Vec<_> = upper.rows().iter().map(live).collect();
+        let rows = table.rows().iter().filter(|row| row.depth <= depth);
+        let known: Vec<_> = rows.map(live).collect();
+        ensure_eq!(of_upper, known, "live in the rows of {depth} levels");
+        let own = |row: &SnapshotRow| row.own.unwrap_or(row.live);
+        let top: Vec<u64> = table.top(3).into_iter().map(own).collect();
+        let mut most: Vec<u64> = table
+            .rows()
+            .iter()
+            .map(own)
+            .filter(|&own| own > 0)
+            .collect();
+        most.sort_unstable_by_key(|&own| std::cmp::Reverse(own));
+        most.truncate(3);
+        ensure_eq!(top, most, "what the top rows hold");
+        Ok(())
+    }
+
+    /// A group that is online, and those below it: numbers first, then texts.
+    fn in_order(&self, group: usize, ordered: &mut Vec<usize>) {
+        ordered.push(group);
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let mut children: Vec<usize> = self.twin.children(group).filter(online).collect();
+        children.sort_by_key(|&child| {
+            let name = &self.twin.groups[child].name;
+            (name.parse::<u64>().map_err(|_| name), child)
+        });
+        children
+            .into_iter()
+            .for_each(|child| self.in_order(child, ordered));
     }
 
     fn group_holds(&self, handle: &Group, group: usize) -> Holds {
@@ -224,12 +337,35 @@ impl Life {
             return Ok(());
         }
         let inspect = handle.inspect();
+        if self.is_turn_of(group) {
+            self.those_below_hold(handle, group)?;
+        }
         let limits = (inspect.min(), inspect.low(), inspect.high(), inspect.soft());
         let soft = self.twin.soft(group);
         let known = (twin.min, twin.low, twin.high, soft);
         ensure_eq!(limits, known, "(min, low, high, soft) of {handle:?}");
         self.protection_holds(handle, group)?;
         self.delay_holds(handle, group)?;
+        let found = (
+            handle.is_observe_only(),
+            handle.oom_group(),
+            handle.oom_exempt(),
+        );
+        let known = (self.twin.is_observed(group), twin.together, twin.exempt);
+        ensure_eq!(
+            found,
+            known,
+            "(observes, goes as one, exempt) of {handle:?}"
+        );
+        let rooms = self.twin.levels(group).map(|level| {
+            let used = self.handles[level].first()?.usage();
+            Some(self.twin.limit(level, 0).saturating_sub(used))
+        });
+        if let Some(rooms) = rooms.collect::<Option<Vec<u64>>>() {
+            let room = rooms.into_iter().min().unwrap_or(0);
+            let found = handle.headroom().min(PageCounter::USAGE_MAX);
+            ensure_eq!(found, room, "what fits into {handle:?}");
+        }
         let maxes = self
             .twin
             .levels(group)
@@ -276,6 +412,34 @@ impl Life {
             );
         }
         self.pressure_holds(handle, group)
+    }
+
+    /// Some are dear to look at: each look sees a part of them, and another one each time.
+    fn is_turn_of(&self, group: usize) -> bool {
+        (group + self.twin.held.len()).is_multiple_of(4)
+    }
+
+    /// All that are below a group, and which of its children hold most.
+    fn those_below_hold(&self, handle: &Group, group: usize) -> Holds {
+        let inspect = handle.inspect();
+        let mut below: Vec<GroupId> = inspect.descendants().map(|it| it.id()).collect();
+        let known = self.twin.online_below(group).filter(|&it| it != group);
+        let mut known: Vec<GroupId> = known.map(|it| self.ids[it]).collect();
+        below.sort_unstable();
+        known.sort_unstable();
+        ensure_eq!(below, known, "all below {handle:?}");
+        let children = handle.children();
+        ensure_eq!(
+            inspect.child_count(),
+            children.len(),
+            "children of {handle:?}"
+        );
+        let mut most: Vec<u64> = children.iter().map(Group::usage).collect();
+        most.sort_unstable_by_key(|&usage| std::cmp::Reverse(usage));
+        most.truncate(2);
+        let top: Vec<u64> = inspect.top(2).iter().map(|(_, usage)| *usage).collect();
+        ensure_eq!(top, most, "the largest children of {handle:?}");
+        Ok(())
     }
 
     /// The level is up where live bytes alone say so, and down a sixteenth below that.
@@ -355,7 +519,25 @@ impl Life {
                     "{event:?} of {handle:?}: {all}, {local} itself, and {below} below"
                 );
             }
+            self.events_of_counter_hold(handle, group)?;
         }
+        Ok(())
+    }
+
+    /// A further counter has events of its own: each refusal there is one, and nothing else.
+    fn events_of_counter_hold(&self, handle: &Group, group: usize) -> Holds {
+        let counter = handle.counter(self.further).expect("declared");
+        let events = counter.events();
+        let (all, local) = (events.get(Event::Max), events.local().get(Event::Max));
+        let refused = self.twin.groups[group].refused[1];
+        let is_only = local == 0 || refused > 0 || events.local().get(Event::Observed) > 0;
+        ensure!(
+            local >= refused && all >= local && is_only,
+            "{local} times of {all} the further counter of {handle:?} was full, and refused {refused}"
+        );
+        let of_memory = [Event::TimedOut, Event::OomKill];
+        let others = of_memory.map(|event| events.get(event));
+        ensure_eq!(others, [0; 2], "{of_memory:?} of a counter beside memory");
         Ok(())
     }
 
@@ -379,4 +561,88 @@ impl Life {
             self.agree(ask, found);
         }
     }
+}
+
+/// A row says what its group says.
+fn row_holds(row: &SnapshotRow, handle: &Group) -> Holds {
+    let (inspect, limits) = (handle.inspect(), handle.limits());
+    let memory = handle.memory();
+    let found = (row.usage, row.stocked_bound, row.peak, row.forced);
+    let known = (
+        handle.usage(),
+        memory.stocked_bound().min(handle.usage()),
+        handle.peak(),
+        handle.forced(),
+    );
+    ensure_eq!(
+        found,
+        known,
+        "(used, credit at most, peak, forced) of {handle:?}"
+    );
+    let found = [row.max, row.high, row.soft, row.low, row.min];
+    let known = [
+        handle.max(),
+        inspect.high(),
+        inspect.soft(),
+        inspect.low(),
+        inspect.min(),
+    ];
+    ensure_eq!(found, known, "[max, high, soft, low, min] of {handle:?}");
+    let found = (row.share, row.importance, row.waiting, row.refused);
+    let known = (
+        limits.share.unwrap_or(0),
+        limits.importance,
+        handle.waiting_count(),
+        handle.refused_count(),
+    );
+    ensure_eq!(
+        found,
+        known,
+        "(share, importance, waiting, refused) of {handle:?}"
+    );
+    let percent = (handle.max() < u64::MAX && handle.max() > 0)
+        .then(|| (u128::from(row.live) * 100 / u128::from(handle.max())) as u64);
+    ensure_eq!(row.percent_of_max, percent, "percent of max of {handle:?}");
+    let found: Vec<_> = row.events().collect();
+    let known: Vec<_> = handle
+        .events()
+        .iter()
+        .filter(|&(_, count)| count > 0)
+        .collect();
+    ensure_eq!(found, known, "events of {handle:?}");
+    ensure_eq!(
+        row.pressure_level,
+        handle.pressure_level(),
+        "pressure of {handle:?}"
+    );
+    ensure_eq!(
+        row.own,
+        Some(inspect.live_local()),
+        "live of {handle:?} itself"
+    );
+    let pressure = handle.pressure();
+    let found = (
+        row.pressure.some.total,
+        row.pressure.full.total,
+        row.uncharged,
+    );
+    let known = (
+        pressure.some.total,
+        pressure.full.total,
+        inspect.uncharged(),
+    );
+    ensure_eq!(found, known, "(some, full, uncharged) of {handle:?}");
+    let counters = handle.counters().map(|it| {
+        let figures = (it.usage(), it.peak(), it.max(), it.refused_count());
+        (it.name().to_string(), figures)
+    });
+    let mut known: Vec<_> = counters.collect();
+    let found = row.counters.iter().map(|(name, it)| {
+        let figures = (it.usage, it.peak, it.max, it.refused);
+        (name.clone(), figures)
+    });
+    known.sort();
+    let found: Vec<_> = found.collect();
+    ensure_eq!(found, known, "counters of {handle:?}");
+    Ok(())
 }

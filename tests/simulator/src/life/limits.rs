@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
-use memcg::{Bytes, Limit, Limits, OomPolicy, Percent};
+use memcg::{Bytes, Event, Limit, Limits, OomPolicy, Percent};
 
 use super::Life;
 use crate::configuration::{TIER, limit};
@@ -30,6 +30,8 @@ impl Life {
         }
         let to = limit(bytes);
         let of = self.counter(counter);
+        let ooms = |life: &Life| life.handle(group).events().local().get(Event::Oom);
+        let oom = ooms(self);
         let above = self.on(op, group, move |group| match kind {
             Kind::Max => group.set_max(to),
             Kind::MaxNow => group.memory().set_max_now(to),
@@ -74,6 +76,10 @@ impl Life {
             assert!(is_right, "{above} above {bytes}, the twin says {found:?}");
             if kind == Kind::Max && above > 0 && !self.twin.is_observed(group) {
                 self.nothing_left_below(group, above);
+                assert!(
+                    !self.twin.chooses(group) || !is_online || ooms(self) > oom,
+                    "{above} above {bytes}, where groups may be cancelled, and no event"
+                );
             }
         }
         match kind {

@@ -10,12 +10,15 @@
 //!   statistics; `tasks`: charges that wait;
 //! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
 //!   groups; `others`: another runtime, groups that are found or made, or end with a value;
+//! * `runtimes`: runtimes of other configurations;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
-//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied;
+//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied; `specs`: trees
+//!   that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
+//! * `weighed`: values and what they weigh, and the rarer calls of vectors, gauges and charges;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `promises`: what a cache gives later;
 //! * `figures`: what must hold after each step; `protection`: what is kept from reclaim; `pools`: the
@@ -42,16 +45,19 @@ mod placements;
 mod pools;
 mod promises;
 mod protection;
+mod runtimes;
 mod scopes;
+mod specs;
 mod standing;
 mod tasks;
 mod told;
 mod trees;
 mod values;
+mod weighed;
 mod words;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
@@ -125,6 +131,8 @@ pub(crate) struct Life {
     together: bool,
     /// What an order of the run's own has chosen last, once it was asked: a group, or none.
     chosen: Option<Option<usize>>,
+    /// What the orders of the run hold.
+    orders: Vec<Weak<()>>,
     peaks: Vec<peaks::Peak>,
     /// Groups whose max has moved by itself since the program set it, and when it did.
     moved: BTreeMap<usize, Instant>,
@@ -192,6 +200,7 @@ impl Life {
             victims: Vec::new(),
             together: false,
             chosen: None,
+            orders: Vec::new(),
             peaks: Vec::new(),
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
@@ -335,6 +344,7 @@ impl Life {
                 if let Some(group) = self.group(group).filter(|&group| group > 0) {
                     self.on(op, group, Group::offline_tree);
                     self.twin.offline_tree(group);
+                    self.hold(Life::no_credit_keeps_groups);
                 }
             }
             What::Find(number) => self.find(number),
@@ -346,6 +356,9 @@ impl Life {
             What::Await(group, event) => self.await_event(op, group, event),
             What::BelowHigh(group) => self.below_high(op, group),
             What::Counters(..) => self.count_without_groups(op),
+            What::Specs(..) => self.specs(op),
+            What::Runtimes(..) => self.other_runtime(op),
+            What::Weighed(..) => self.weigh_values(op),
             What::Foreign(number) => self.meet_another_runtime(op, number),
             What::GetOrCreate(parent, name) => self.get_or_create(op, parent, name),
             What::ScopeOf(group) => self.end_with_scope(op, group),
@@ -401,6 +414,7 @@ impl Life {
                     // The root has no siblings.
                     if group > 0 && self.twin.groups[group].online {
                         self.twin.set_share(group, share);
+                        self.first_look_at_shares(op, group);
                     }
                 }
             }
@@ -529,8 +543,9 @@ impl Life {
         let Some(parent) = self.group(parent) else {
             return;
         };
-        if let Some(runtime) = &self.runtime {
-            // Credit that waits for its barrier keeps a group that the twin has lost.
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| op.0.is_multiple_of(2)) {
+            // Credit that waits for its barrier keeps a group that the twin has lost. A call that finds
+            // no place for that does the same.
             runtime.settle();
         }
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
@@ -575,6 +590,17 @@ impl Life {
                 panic!("{made:?} beside {refused} refused allocations, the twin says {expected:?}")
             }
         }
+    }
+
+    /// What ended at once has given its credit back with it.
+    fn no_credit_keeps_groups(&self) -> Holds {
+        let online = self.twin.online_below(0).count();
+        let is_known = self.shared.is_quiet() && !self.keeps;
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| is_known) {
+            let (dying, most) = (runtime.dying_count(), self.there() - online);
+            ensure!(dying <= most, "{dying} groups are dying, of {most}");
+        }
+        Ok(())
     }
 
     /// Groups that something keeps.
@@ -632,6 +658,13 @@ impl Life {
             .twin
             .online_below(0)
             .find(|&group| self.twin.path(group) == path);
+        for wrong in [
+            format!("{path}/"),
+            format!("/{path}"),
+            path[1..].to_string(),
+        ] {
+            assert!(runtime.group(&wrong).is_none(), "{wrong} is no path");
+        }
         let by_path = runtime.group(&path).map(|found| found.id());
         assert_eq!(by_path, online.map(|group| self.ids[group]), "at {path}");
         match runtime.find(id) {
@@ -656,6 +689,8 @@ impl Life {
             self.forget_pages();
             drop(runtime);
             self.twin.offline_tree(0);
+            let left = self.orders.iter().filter(|order| order.strong_count() > 0);
+            assert_eq!(left.count(), 0, "orders of victims outlive their runtime");
         }
     }
 

@@ -28,6 +28,9 @@ impl Life {
             return;
         };
         let shared = Arc::clone(&self.shared);
+        let held = Arc::new(());
+        self.orders.retain(|order| order.strong_count() > 0);
+        self.orders.push(Arc::downgrade(&held));
         let order = OomPolicy::by(move |candidates: &[OomCandidate]| {
             let ids = candidates.iter().map(|it| it.group().id()).collect();
             let last = candidates.len().wrapping_sub(1);
@@ -42,6 +45,7 @@ impl Life {
                 _ => (Choice::Fails, None),
             };
             shared.note_order(ids, choice);
+            let _kept = &held;
             assert!(number % 6 < 5, "on purpose");
             answer
         });

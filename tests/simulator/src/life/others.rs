@@ -13,11 +13,29 @@ impl Life {
         let Some(at) = self.pick(number) else { return };
         let key = self.charges[at].0;
         let bytes = self.twin.of(key).bytes;
+        let (runtime, further) = (self.runtime.clone(), self.further);
         let left = self.with(op, at, move |charge| {
             let other = Runtime::builder()
                 .build()
                 .expect("a configuration that holds");
             let root = other.root();
+            let of_life = charge.group().id();
+            assert!(
+                other.find(of_life).is_none(),
+                "{of_life} in another runtime"
+            );
+            if let Some(runtime) = runtime {
+                assert!(
+                    runtime.find(root.id()).is_none(),
+                    "a root of another runtime"
+                );
+            }
+            let unknown = root.charge_set(&[(further, Bytes(0))]).map(drop);
+            let is_unknown = |error: &memcg::ChargeError| error.is_other_runtime();
+            assert!(
+                unknown.as_ref().is_err_and(is_unknown) && root.counter(further).is_err(),
+                "a counter of another runtime: {unknown:?}"
+            );
             let moved = charge.transfer(&root);
             let refused = matches!(&moved, Err(error) if error.is_other_runtime());
             assert!(refused, "to another runtime: {moved:?}");
@@ -103,14 +121,23 @@ impl Life {
             let Ok(scope) = group.scope("a scope", Limits::new()) else {
                 return None;
             };
-            let below = scope.create("below", Limits::new()).ok();
+            let is_kept = live.is_multiple_of(2);
+            let below = scope.create("below", Limits::new());
+            let below = below.ok().filter(|_| !is_kept);
             // No cache is asked for it.
             let held = below
                 .as_ref()
                 .map(|below| below.charge_with(Bytes(64), OnFull::IfRoom));
             let held = held.and_then(Result::ok);
             let inside: Group = Group::clone(&scope);
-            drop(scope);
+            if below.is_none() {
+                // One that is kept ends by a call, as any other.
+                let kept = scope.keep();
+                assert!(!kept.is_offline(), "a scope that is kept");
+                kept.offline_tree();
+            } else {
+                drop(scope);
+            }
             let is_there = group.child("a scope").is_some();
             let is_online = !inside.is_offline() || below.is_some_and(|it| !it.is_offline());
             let live = group.live();

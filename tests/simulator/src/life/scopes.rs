@@ -4,7 +4,9 @@
 use memcg::allocator::{
     catch_up, charge_unowned, charge_unowned_to, uncharge_unowned, unowned_bytes,
 };
-use memcg::{EnterGuard, Group, GroupId};
+use std::task::{Context, Waker};
+
+use memcg::{EnterGuard, Group, GroupId, InGroup};
 
 use super::Life;
 use crate::script::Op;
@@ -34,6 +36,53 @@ fn enter_and_leave(around: Option<GroupId>, groups: Vec<(GroupId, Group)>, mut o
     }
 }
 
+/// It looks where it is dropped.
+struct Probe(GroupId);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let found = Group::current().map(|group| group.id());
+        assert_eq!(
+            found,
+            Some(self.0),
+            "current, where a value of a group ends"
+        );
+    }
+}
+
+/// Closures and futures run in their group, and end there, whether they have run or not.
+fn within_values(id: GroupId, group: &Group) {
+    let current = move || Group::current().map(|group| group.id());
+    let probe = Probe(id);
+    let called = group.wrap(move || {
+        let _probe = probe;
+        current()
+    });
+    assert_eq!(called(), Some(id), "current, in a closure of a group");
+    let probe = Probe(id);
+    drop(group.wrap(move || drop(probe)));
+    let probe = Probe(id);
+    let mut future = Box::pin(
+        async move {
+            let _probe = probe;
+            std::future::pending::<()>().await;
+        }
+        .in_group(group),
+    );
+    let mut waits = || {
+        future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+    };
+    assert!(waits().is_pending(), "a future that never ends");
+    drop(future);
+    let probe = Probe(id);
+    let never_polled = async move { drop(probe) }.in_group(group);
+    assert_eq!(never_polled.group(), group, "the group of a future");
+    drop(never_polled);
+    assert!(current().is_none(), "all of them have ended");
+}
+
 impl Life {
     pub(super) fn scopes(&mut self, op: &Op, first: u8, many: u8, order: u16) {
         let groups = (0..=many).filter_map(|number| {
@@ -45,6 +94,12 @@ impl Life {
         });
         let mut groups: Vec<_> = groups.collect();
         let around = groups.pop().filter(|_| order.is_multiple_of(2));
+        let wrapped = groups.first().cloned();
+        self.actor(op).run(move || {
+            if let Some((id, group)) = wrapped {
+                within_values(id, &group);
+            }
+        });
         self.actor(op).run(move || match around {
             None => enter_and_leave(None, groups, order),
             Some((id, group)) => {

@@ -288,8 +288,24 @@ impl Life {
             return;
         };
         let bytes = self.bytes(group, 0, size);
-        let future = self.handle(group).charge_async(Bytes(bytes)).undelayed();
-        let future = future.until(std::future::ready(()));
+        // It asks for so much from its first poll on.
+        let mut future = self.handle(group).charge_async(Bytes(bytes + 1));
+        assert!(future.wait_for(Bytes(bytes)), "it has not begun");
+        if op.0.is_multiple_of(2) {
+            future = future.undelayed();
+        }
+        // By the end of its time another charge has gone, or none.
+        let is_of_group = |(key, _): &(Key, Charge)| {
+            let held = self.twin.of(*key);
+            held.group == group && held.counter == 0 && held.bytes.is_multiple_of(2)
+        };
+        let gone = self.charges.iter().position(is_of_group);
+        let gone = gone.map(|at| self.charges.swap_remove(at));
+        if let Some((key, _)) = &gone {
+            self.twin.release(*key);
+        }
+        let time_is_over = async move { drop(gone) };
+        let future = future.until(time_is_over);
         let time = Some(Duration::ZERO);
         self.begin_charging(op, group, bytes, Act::Nothing, time, Box::pin(future));
     }
@@ -510,6 +526,11 @@ impl Life {
                 End::Offline
             }
         } else if self.twin.never_fits(group, bytes) {
+            assert!(
+                self.is_vain(group, bytes).is_some() || !self.shared.is_quiet(),
+                "{bytes} bytes in {} wait no longer, and the max may rise again",
+                self.twin.path(group)
+            );
             End::TooLarge
         } else {
             End::Admitted
