@@ -146,6 +146,8 @@ pub enum Adapter {
     DropPerCpu(u8),
     /// Containers of that group have values whose own code panics, as a seed says.
     Values(u8, u64),
+    /// Containers of a tree of their own have many pages, which move in part, as a seed says.
+    Moves(u64),
     /// Pages have moved by so many nodes; true: containers look them up again.
     MovePages(u8, bool),
 
@@ -172,6 +174,8 @@ pub enum Adapter {
     Scrape(u8),
     /// A socket answers questions about a tree of its own, of clients as a seed says.
     Ask(u64),
+    /// Events of a tree of its own are told in lines, as a seed says.
+    Lines(u64),
     /// The files of a group are read.
     Files(u8),
     /// A limit is written into a file of a group, by the number of its text.
@@ -328,7 +332,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             22 => Adapter::Sent(near),
             _ => Adapter::Leave(near),
         },
-        3 if swarm.containers => match rng.random_range(0..23) {
+        3 if swarm.containers => match rng.random_range(0..24) {
+            23 if rng.random_bool(0.3) => Adapter::Moves(rng.random()),
+            23 => return None,
             22 => Adapter::Values(a, rng.random()),
             20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),
             21 => Adapter::CutPages(near, pick(rng, &[0, 1, 500, 1_100])),
@@ -361,7 +367,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             9 => Adapter::Unfollow,
             _ => return None,
         },
-        5 if swarm.metrics => match rng.random_range(0..7) {
+        5 if swarm.metrics => match rng.random_range(0..8) {
+            7 if rng.random_bool(0.3) => Adapter::Lines(rng.random()),
+            7 => return None,
             6 if rng.random_bool(0.2) => Adapter::Ask(rng.random()),
             6 => return None,
             0..=2 => Adapter::Scrape(rng.random_range(0..8)),

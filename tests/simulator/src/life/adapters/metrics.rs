@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memcg::figures::StatItem;
+use memcg::{Freshness, Group, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 
 use super::super::Life;
+use super::sinks::{Observed, recorded};
 use crate::script::{Adapter, Kind, Op, Size};
 
 /// Pages that are read again and again: names on them keep their places. By their form.
@@ -13,9 +16,13 @@ pub(super) struct Pages(BTreeMap<u8, Page>);
 
 struct Page {
     exposition: Exposition,
+    observed: Observed,
     /// The names that it has had, by level.
     names: BTreeMap<usize, BTreeSet<String>>,
 }
+
+/// Figures by their names and labels.
+pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
@@ -48,6 +55,134 @@ fn parse(page: &str) -> Vec<Sample> {
     lines.map(sample).collect()
 }
 
+/// How names say units, and what a sample of one is divided by.
+fn said(unit: Unit) -> (&'static str, f64) {
+    match unit {
+        Unit::Bytes => ("_bytes", 1.0),
+        Unit::Nanoseconds => ("_seconds", 1e9),
+        _ => ("", 1.0),
+    }
+}
+
+/// The samples that a page has of a group, without the labels of the group itself.
+fn samples_of(group: &Group, items: &[StatItem<'_>], has_ledger: bool) -> Samples {
+    let mut samples = Samples::new();
+    let mut add = |name: &str, labels: &[(&str, &str)], figure: f64| {
+        let labels = labels.iter();
+        let labels = labels.map(|&(key, value)| (key.to_string(), value.to_string()));
+        samples.insert((format!("memcg_{name}"), labels.collect()), figure);
+    };
+    // In this order: a reading of the statistics may publish some.
+    let stats = group.read(Freshness::Threshold);
+    for item in items {
+        let (name, factor) = match item.unit {
+            Unit::Bytes => ("stat_bytes", 1.0),
+            Unit::Nanoseconds => ("stat_time_seconds", 1e9),
+            _ => ("stat_events", 1.0),
+        };
+        let figure = stats.get(item.stat);
+        if figure != 0 {
+            add(name, &[("item", item.name)], figure as f64 / factor);
+        }
+    }
+    let ledger = group.ledger();
+    let of_ledger = [
+        ("reserved", ledger.reserved()),
+        ("allocated", ledger.allocated()),
+        ("unpaid", ledger.unpaid()),
+        ("left_behind", ledger.left_behind()),
+    ];
+    if has_ledger && (ledger.allocated() > 0 || ledger.unpaid() > 0) {
+        for (item, figure) in of_ledger.into_iter().filter(|&(_, figure)| figure > 0) {
+            add("stat_bytes", &[("item", item)], figure as f64);
+        }
+    }
+    let inspect = group.inspect();
+    let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
+    let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
+    let protected = |bytes: u64| above_zero(bytes).map(|bytes| bytes.min(PageCounter::USAGE_MAX));
+    let usage = group.usage();
+    let stocked = group.memory().stocked_bound().min(usage);
+    let level = group.pressure_level() as u64;
+    let gauges = [
+        ("usage_bytes", Some(usage)),
+        ("stocked_bound_bytes", Some(stocked)),
+        ("peak_bytes", Some(group.peak())),
+        ("forced_bytes", Some(group.forced())),
+        ("uncharged_bytes", above_zero(inspect.uncharged())),
+        ("max_bytes", is_set(group.max())),
+        ("high_bytes", is_set(inspect.high())),
+        ("soft_bytes", is_set(inspect.soft())),
+        ("low_bytes", protected(inspect.low())),
+        ("min_bytes", protected(inspect.min())),
+        ("waiting_charges", Some(group.waiting_count() as u64)),
+        ("pressure_level", Some(level)),
+        ("refused_charges_total", Some(group.refused_count())),
+    ];
+    for (name, figure) in gauges {
+        if let Some(figure) = figure {
+            add(name, &[], figure as f64);
+        }
+    }
+    for (event, count) in group.events().iter() {
+        add("events_total", &[("event", event.name())], count as f64);
+    }
+    let pressure = group.pressure();
+    for (name, stalled) in [("waiting", pressure.some), ("stalled", pressure.full)] {
+        let name = format!("pressure_{name}_seconds_total");
+        add(&name, &[], stalled.total.as_micros() as f64 / 1e6);
+    }
+    for counter in group.counters() {
+        let (suffix, factor) = said(counter.unit());
+        let gauges = [
+            ("usage", Some(counter.usage())),
+            ("peak", Some(counter.peak())),
+            ("max", is_set(counter.max())),
+        ];
+        let labels = [("counter", counter.name())];
+        for (name, figure) in gauges {
+            if let Some(figure) = figure {
+                let figure = figure.min(i64::MAX as u64) as f64 / factor;
+                add(&format!("counter_{name}{suffix}"), &labels, figure);
+            }
+        }
+        let refused = counter.refused_count() as f64;
+        add("counter_refused_charges_total", &labels, refused);
+    }
+    samples
+}
+
+/// Those of the runtime as a whole.
+fn samples_of_all(runtime: &Runtime) -> Samples {
+    let counts = runtime.counts();
+    let is_degraded = runtime.barrier() == memcg::barrier::BarrierState::Degraded;
+    let all = [
+        ("groups", runtime.group_count() as u64),
+        ("dying_groups", runtime.dying_count() as u64),
+        ("barrier_degraded", u64::from(is_degraded)),
+        ("drains_total", counts.drains),
+        ("drained_bytes_total", counts.drained),
+        ("barriers_total", counts.barriers),
+        ("stat_flushes_total", counts.flushes),
+    ];
+    let named = |(name, figure): (&str, u64)| {
+        let of = (format!("memcg_{name}"), BTreeMap::new());
+        (of, figure as f64)
+    };
+    all.into_iter().map(named).collect()
+}
+
+/// Each figure is what it was before, or is afterwards. Else a thread of the runtime has done something
+/// meanwhile, and neither says anything.
+fn agree(whose: &str, found: &Samples, before: &Samples, after: &Samples) {
+    let all: BTreeSet<_> = found.keys().chain(before.keys()).collect();
+    for of in all {
+        let (found, before, after) = (found.get(of), before.get(of), after.get(of));
+        let is_right = found == before || before != after;
+        assert!(is_right, "{of:?} of {whose}: {found:?}, not {before:?}");
+    }
+}
+
 impl Life {
     pub(super) fn step_metrics(&mut self, op: &Op, adapter: &Adapter) {
         match *adapter {
@@ -64,27 +199,33 @@ impl Life {
             return;
         };
         let depth = usize::from(form % 3);
+        let has_ledger = form >= 4;
         let top = if form >= 6 { 1 } else { 50 };
-        let usages = |life: &Life| -> Vec<Option<u64>> {
-            let handles = life.handles.iter();
+        let items: Vec<_> = runtime.items().collect();
+        let of_groups = |life: &Life| -> Vec<Option<Samples>> {
+            let handles = life.handles.iter().map(|of| of.first());
             handles
-                .map(|of| of.first().map(memcg::Group::usage))
+                .map(|of| of.map(|group| samples_of(group, &items, has_ledger)))
                 .collect()
         };
-        let before = usages(self);
-        let waiting: Vec<u64> = (self.handles.iter())
-            .map(|of| of.first().map_or(0, |group| group.waiting_count() as u64))
-            .collect();
+        let before = (of_groups(self), samples_of_all(&runtime));
         let layer =
             |figure: u8| format!("# TYPE memcg_of_a_layer gauge\nmemcg_of_a_layer {figure}\n");
         let new = || {
             let exposition = Exposition::new(&runtime).depth(depth).top(top);
+            let exposition = if has_ledger {
+                exposition.ledger()
+            } else {
+                exposition
+            };
             // A layer that comes again takes the place of itself, and of no other.
+            let exposition = exposition
+                .layer("one", layer(1))
+                .layer("two", layer(2))
+                .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3));
             Page {
-                exposition: exposition
-                    .layer("one", layer(1))
-                    .layer("two", layer(2))
-                    .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3)),
+                observed: Observed::new(exposition.clone()),
+                exposition,
                 names: BTreeMap::new(),
             }
         };
@@ -157,47 +298,45 @@ impl Life {
             );
         }
         let root = figure("memcg_usage_bytes", "/");
-        let after = usages(self);
-        let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
-        let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
-        for (group, handles) in self.handles.iter().enumerate() {
+        let after = (of_groups(self), samples_of_all(&runtime));
+        let mut found: BTreeMap<String, Samples> = BTreeMap::new();
+        let mut of_all = Samples::new();
+        for Sample {
+            name,
+            labels,
+            figure,
+        } in &samples
+        {
+            let mut labels = labels.clone();
+            let depth = labels.remove("depth");
+            let of = match labels.remove("group") {
+                Some(group) if group == "other" => continue,
+                Some(group) => {
+                    let level = depth.and_then(|depth| depth.parse().ok());
+                    assert_eq!(level.as_ref(), shown.get(&group), "the level of {group}");
+                    found.entry(group).or_default()
+                }
+                None if labels.contains_key("layer") => continue,
+                None => &mut of_all,
+            };
+            of.insert((name.clone(), labels), figure.parse().expect("a number"));
+        }
+        agree("the runtime", &of_all, &before.1, &after.1);
+        for (group, (before, after)) in before.0.iter().zip(&after.0).enumerate() {
             let path = self.twin.path(group);
             let is_shown = self.twin.groups[group].online && shown.contains_key(&path);
-            let Some(handle) = handles.first().filter(|_| is_shown) else {
+            let (Some(before), Some(after)) = (before, after) else {
                 continue;
             };
-            let max = self.twin.groups[group].max[0];
-            let known = [
-                ("memcg_peak_bytes", Some(handle.peak())),
-                ("memcg_forced_bytes", Some(handle.forced())),
-                ("memcg_max_bytes", (max < u64::MAX).then_some(max)),
-                ("memcg_refused_charges_total", Some(handle.refused_count())),
-                ("memcg_waiting_charges", Some(waiting[group])),
-                ("memcg_high_bytes", is_set(handle.inspect().high())),
-                ("memcg_soft_bytes", is_set(handle.inspect().soft())),
-                ("memcg_low_bytes", above_zero(handle.inspect().low())),
-                ("memcg_min_bytes", above_zero(handle.inspect().min())),
-            ];
-            let usage = figure("memcg_usage_bytes", &path);
-            let is_right = usage == before[group] || usage == after[group];
-            // Else a thread of the runtime has moved credit meanwhile.
-            assert!(
-                is_right || before[group] != after[group],
-                "usage of {path}: {usage:?}, {:?} before and after",
-                before[group]
-            );
-            for (name, known) in known {
-                // A thread of the runtime may end a wait meanwhile.
-                if name == "memcg_waiting_charges"
-                    && handle.waiting_count() as u64 != waiting[group]
-                {
-                    continue;
-                }
-                // Figures of so many bytes have fractions.
-                let found = figure(name, &path).map(|found| found.min(1 << 50));
-                assert_eq!(found, known.map(|it| it.min(1 << 50)), "{name} of {path}");
+            if is_shown {
+                agree(&path, &found[&path], before, after);
+                let of_max = (String::from("memcg_max_bytes"), BTreeMap::new());
+                let max = self.twin.groups[group].max[0];
+                let known = (max < u64::MAX).then_some(max as f64);
+                assert_eq!(before.get(&of_max).copied(), known, "the max of {path}");
             }
         }
+        self.sinks_agree(form, &samples);
         let others = samples
             .iter()
             .filter(|it| it.name == "memcg_usage_bytes" && it.labels["group"] == "other");
@@ -217,9 +356,109 @@ impl Life {
         }
     }
 
+    /// A recorder of the facade and a meter of OpenTelemetry are told what the page has.
+    fn sinks_agree(&self, form: u8, samples: &[Sample]) {
+        let page = &self.adapters.pages.0[&form];
+        let (recorded, (observed, units)) = (recorded(&page.exposition), page.observed.collect());
+        let later = parse(&page.exposition.openmetrics());
+        let by_name = |samples: &[Sample]| -> Samples {
+            let of_tree = samples.iter();
+            let of_tree = of_tree.filter(|it| !it.labels.contains_key("layer"));
+            let named = of_tree.map(|it| {
+                let figure = it.figure.parse().expect("a number");
+                ((it.name.clone(), it.labels.clone()), figure)
+            });
+            named.collect()
+        };
+        let (before, after) = (by_name(samples), by_name(&later));
+        // Times in whole nanoseconds: a factor is not a divisor.
+        let whole = |samples: &Samples| -> Samples {
+            let whole = |((name, labels), figure): (&(String, _), &f64)| {
+                let factor = match name.contains("seconds") || name.contains(".pressure.") {
+                    true => 1e9,
+                    false => 1.0,
+                };
+                let figure = (figure * factor).round_ties_even();
+                ((name.clone(), BTreeMap::clone(labels)), figure)
+            };
+            samples.iter().map(whole).collect()
+        };
+        let named = (whole(&before), whole(&after));
+        agree("a recorder", &whole(&recorded), &named.0, &named.1);
+        // Names there have points and no units. A time is in nanoseconds, but for those of pressure; and
+        // what has a unit of its own says that beside.
+        let as_observed = |samples: Samples| -> Samples {
+            let observed = |((name, mut labels), figure): ((String, BTreeMap<_, _>), f64)| {
+                let stem = name.trim_end_matches("_total");
+                let (stem, unit) = match stem {
+                    "memcg_stat_events" => ("memcg_stat", "events"),
+                    "memcg_stat_time_seconds" => ("memcg_stat", "nanoseconds"),
+                    _ => match (stem.strip_suffix("_bytes"), stem.strip_suffix("_seconds")) {
+                        (Some(stem), _) => (stem, "bytes"),
+                        (_, Some(stem)) => (stem, "nanoseconds"),
+                        _ => (stem, "events"),
+                    },
+                };
+                let of_pressure = stem.starts_with("memcg_pressure_");
+                let factor = match unit {
+                    "nanoseconds" if !of_pressure => 1e9,
+                    _ => 1.0,
+                };
+                if let Some(counter) = labels.get("counter").cloned() {
+                    let of_root = &self.handles[0][0];
+                    let counter = of_root.counters().find(|it| it.name() == counter);
+                    let unit = match counter.expect("it is shown").unit() {
+                        Unit::Bytes => "bytes",
+                        Unit::Nanoseconds => "nanoseconds",
+                        _ => "events",
+                    };
+                    labels.insert(String::from("unit"), unit.into());
+                }
+                let point = |name: &str| {
+                    let rest = name.strip_prefix("memcg_").unwrap_or(name);
+                    let families = ["pressure_waiting", "pressure_stalled"];
+                    let is_in_family = rest.starts_with("counter_") || families.contains(&rest);
+                    match rest.split_once('_').filter(|_| is_in_family) {
+                        Some((family, rest)) => format!("memcg.{family}.{rest}"),
+                        None => format!("memcg.{rest}"),
+                    }
+                };
+                ((point(stem), labels), figure * factor)
+            };
+            samples.into_iter().map(observed).collect()
+        };
+        let (before, after) = (whole(&as_observed(before)), whole(&as_observed(after)));
+        agree("a meter", &whole(&observed), &before, &after);
+        for (name, unit) in units {
+            let known = match name.strip_prefix("memcg.").unwrap_or(&name) {
+                of if of.starts_with("pressure.") => "s",
+                "stat" | "counter.usage" | "counter.peak" | "counter.max" => "",
+                "waiting_charges"
+                | "pressure_level"
+                | "refused_charges"
+                | "events"
+                | "counter.refused_charges"
+                | "groups"
+                | "dying_groups"
+                | "barrier_degraded"
+                | "drains"
+                | "barriers"
+                | "stat_flushes" => "1",
+                _ => "By",
+            };
+            // What counts nothing but itself may say so or not.
+            assert!(
+                unit == known || unit.is_empty() && known == "1",
+                "{name} is in {unit:?}"
+            );
+        }
+    }
+
     /// They keep the runtime.
     pub(in crate::life) fn forget_pages(&mut self) {
-        self.adapters.pages = Pages::default();
+        for page in std::mem::take(&mut self.adapters.pages.0).into_values() {
+            page.observed.end();
+        }
     }
 
     fn read_files(&mut self, number: u8) {

@@ -10,8 +10,10 @@
 //!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
 //!   other layers around;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
+//!   `moves`: many pages, which move in part;
 //! * `host`: the files of the system; `levels`: control groups in each other;
-//! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
+//! * `metrics`: what is read and written from outside; `sinks`: what hears of the same figures, and of
+//!   events; `questions`: clients of a socket.
 
 mod allocators;
 mod channels;
@@ -22,9 +24,11 @@ mod host;
 mod layered;
 mod levels;
 mod metrics;
+mod moves;
 mod paced;
 mod questions;
 mod requests;
+mod sinks;
 mod streams;
 mod tasks;
 
@@ -178,11 +182,13 @@ impl Life {
             Adapter::Streams(..) => self.serve_streams(op, adapter),
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
+            Adapter::Moves(seed) => moves::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
             Adapter::HostUncharged(seed) => levels::make_room(*seed),
             Adapter::Ask(seed) => questions::ask(*seed),
+            Adapter::Lines(seed) => sinks::lines(*seed),
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)
