@@ -163,6 +163,8 @@ pub enum Adapter {
     HostWhileBusy(u16),
     /// Control groups in each other have files as a seed says, which are read.
     HostLevels(u64),
+    /// The files of a whole system are read, and memory is asked for by them, as a seed says.
+    HostSystem(u64),
     /// In a tree of its own memory is asked for, by such files, which change.
     HostReclaims(u64),
     /// In a tree of its own a max makes room for what is not charged, while limits change.
@@ -265,8 +267,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
             3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
             5 => Adapter::Free(a),
-            6 | 7 => Adapter::Block(a, bytes, refuses),
-            8 | 9 => Adapter::ResizeBlock(a, bytes, refuses),
+            // A block may have nothing.
+            6 | 7 => Adapter::Block(a, pick(rng, &[bytes, bytes, bytes, 0]), refuses),
+            8 | 9 => Adapter::ResizeBlock(a, pick(rng, &[bytes, bytes, bytes, 0]), refuses),
             10 => Adapter::FreeBlock(a),
             11 => Adapter::External(a, pick(rng, &[0, 1, 5_000, 30_000])),
             12 => Adapter::ResizeExternal(a, b, pick(rng, &[0, 1, 5_000, 30_000])),
@@ -354,7 +357,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             18 => Adapter::DropPerCpu(a),
             _ => Adapter::MovePages(rng.random_range(0..4), rng.random_bool(0.7)),
         },
-        4 if swarm.host => match rng.random_range(0..13) {
+        4 if swarm.host => match rng.random_range(0..14) {
+            13 => Adapter::HostSystem(rng.random()),
             10 => Adapter::HostLevels(rng.random()),
             11 if rng.random_bool(0.4) => Adapter::HostReclaims(rng.random()),
             12 if rng.random_bool(0.4) => Adapter::HostUncharged(rng.random()),

@@ -11,7 +11,8 @@
 //!   other layers around;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
 //!   `moves`: many pages, which move in part;
-//! * `host`: the files of the system; `levels`: control groups in each other;
+//! * `host`: the files of the system; `levels`: control groups in each other; `systems`: both versions of
+//!   them, and all other files;
 //! * `metrics`: what is read and written from outside; `sinks`: what hears of the same figures, and of
 //!   events; `questions`: clients of a socket.
 
@@ -30,6 +31,7 @@ mod questions;
 mod requests;
 mod sinks;
 mod streams;
+mod systems;
 mod tasks;
 
 use std::future::Future;
@@ -185,6 +187,7 @@ impl Life {
             Adapter::Moves(seed) => moves::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
+            Adapter::HostSystem(seed) => systems::live(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
             Adapter::HostUncharged(seed) => levels::make_room(*seed),
             Adapter::Ask(seed) => questions::ask(*seed),

@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use allocator_api2::alloc::Allocator;
 use memcg::kmem::{NodeId, NodeOf, PageNode};
-use memcg::{Freshness, Group, Limits, Runtime, StatKey};
+use memcg::{Freshness, Group, Limits, Reclaim, ReclaimPriority, Runtime, StatKey};
+use memcg_alloc::GroupAlloc;
 use memcg_kmem::{
     KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, NodeTable, PerCpuAllocator, PerCpuBytes,
     PerCpuShape, StoreKey,
@@ -21,6 +23,7 @@ use memcg_kmem::{
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::host::Gives;
 use crate::machine::PAGE;
 use crate::script::pick;
 
@@ -113,7 +116,7 @@ struct World {
     written: Written,
     asked: (u64, u64),
     groups: Vec<Group>,
-    stranger: Group,
+    stranger: Runtime,
     store: KmemStore,
     stored: Vec<Stored>,
     /// Keys of strings that are gone.
@@ -141,7 +144,7 @@ impl World {
         };
         let groups = vec![group("one"), group("two")];
         let stranger = Runtime::builder().nodes(nodes.into()).build();
-        let stranger = stranger.expect("a configuration that holds").root();
+        let stranger = stranger.expect("a configuration that holds");
         let shape = PerCpuShape::new().with_unit(16 << 10);
         let per_cpu = PerCpuAllocator::new(&groups[0], shape);
         World {
@@ -258,8 +261,9 @@ impl World {
 
     /// A group of another runtime has nothing here, and nothing changes.
     fn refuse_strangers(&self, node: NodeId) {
-        let stored = self.store.insert_on(&self.stranger, node, b"of another");
-        let in_slab = self.slab.insert_on(&self.stranger, node, [0; 50]);
+        let stranger = self.stranger.root();
+        let stored = self.store.insert_on(&stranger, node, b"of another");
+        let in_slab = self.slab.insert_on(&stranger, node, [0; 50]);
         let errors = [
             stored.expect_err("a stranger's string"),
             in_slab.expect_err("a stranger's object").into_parts().1,
@@ -275,7 +279,7 @@ impl World {
             .per_cpu
             .allocate(large.expect("small"), &self.groups[0]);
         assert!(matches!(refused, Err(KmemError::Capacity { .. })));
-        assert_eq!(self.stranger.live(), 0, "a stranger pays");
+        assert_eq!(stranger.live(), 0, "a stranger pays");
     }
 
     // === Pages ===
@@ -292,9 +296,10 @@ impl World {
         strings.chain(objects).chain(copies).chain(vec).collect()
     }
 
+    /// An address of a string: one of nothing may begin where its page ends, behind its head.
     fn address(&self, key: StoreKey) -> usize {
         let address = self.store.get(key, |bytes| bytes.as_ptr().addr());
-        address.expect("it is there")
+        address.expect("it is there") - 1
     }
 
     /// Pages around something lie elsewhere from here on, and that range is reported.
@@ -544,6 +549,51 @@ impl World {
     }
 }
 
+/// Where a group is full of what a cache has, each adapter that asks the group gets its bytes.
+fn caches_give_room(world: &World) {
+    let node = NodeId::new(0);
+    let layout = |bytes| Layout::from_size_align(bytes, 8).expect("small");
+    let asks: [&dyn Fn(&Group) -> bool; 6] = [
+        &|group| {
+            let allocator = GroupAlloc::new(group);
+            let block = allocator.allocate(layout(5_000));
+            // SAFETY: it is of that allocator and layout.
+            block.is_ok_and(|block| unsafe {
+                let grown = allocator.grow(block.cast(), layout(5_000), layout(9_000));
+                let (block, size) = grown.map_or((block, 5_000), |grown| (grown, 9_000));
+                allocator.deallocate(block.cast(), layout(size));
+                size == 9_000
+            })
+        },
+        &|group| KmemVec::<u64>::with_capacity_in(600, group).is_ok(),
+        &|group| {
+            KmemVec::new_in(group)
+                .extend_from_slice(&[1_u64; 600])
+                .is_ok()
+        },
+        &|group| world.slab.insert_on(group, node, [0; 50]).is_ok(),
+        &|group| {
+            let key = world.store.insert_on(group, node, &[7; 3_000]);
+            key.is_ok_and(|key| world.store.remove(key))
+        },
+        &|group| world.per_cpu.allocate(layout(100), group).is_ok(),
+    ];
+    for (number, ask) in asks.into_iter().enumerate() {
+        let group = world
+            .runtime
+            .root()
+            .create(number as u64, Limits::new().max(100_000));
+        let group = group.expect("nothing is in the way");
+        let held = group.charge(99_900).expect("there is room");
+        let cache = Arc::new(Gives::new(held)) as Arc<dyn Reclaim>;
+        let registration = group.register_reclaimer(cache, ReclaimPriority::NORMAL);
+        assert!(ask(&group), "{number} is refused, and a cache would give");
+        drop(registration);
+        assert_eq!(group.live(), 0, "live after {number}");
+        group.offline().expect("nothing is below it");
+    }
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(rng.random_range(1..5));
@@ -554,6 +604,7 @@ pub(super) fn live(seed: u64) {
         drop(one.allocate_uncharged(Layout::new::<u64>()));
         assert_eq!(other.chunk_count(), 1, "the same allocator");
     }
+    caches_give_room(&world);
     (0..STEPS).for_each(|_| world.step(rng));
     world.end();
 }
