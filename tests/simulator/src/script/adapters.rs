@@ -176,7 +176,8 @@ pub enum Adapter {
     Scrape(u8),
     /// A socket answers questions about a tree of its own, of clients as a seed says.
     Ask(u64),
-    /// Events of a tree of its own are told in lines, as a seed says.
+    /// Events of a tree of its own are told in lines, and layers print figures onto its page, as a seed
+    /// says.
     Lines(u64),
     /// The files of a group are read.
     Files(u8),

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use memcg::figures::StatItem;
 use memcg::{Freshness, Group, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 use super::super::Life;
 use super::sinks::{Observed, recorded};
@@ -53,6 +55,165 @@ fn parse(page: &str) -> Vec<Sample> {
         }
     };
     lines.map(sample).collect()
+}
+
+/// A family that a layer prints, and the samples that a page has of it.
+struct Block {
+    /// The names that it takes.
+    names: &'static [&'static str],
+    kind: &'static str,
+    text: &'static str,
+    /// Behind the name and the label of the layer.
+    samples: &'static [(&'static str, &'static str)],
+    /// The same in the older text, where that is another.
+    plain: &'static [(&'static str, &'static str)],
+}
+
+const BLOCKS: [Block; 8] = [
+    Block {
+        names: &["odd_a", "odd_a_total", "odd_a_created"],
+        kind: "counter",
+        text: "# HELP odd_a Some.\n# TYPE odd_a counter\nodd_a_total{k=\"x\\\"}\"} 1 # {id=\"7\"} 1\nodd_a 5\n",
+        samples: &[("odd_a_total", ",k=\"x\\\"}\"} 1 # {id=\"7\"} 1")],
+        plain: &[("odd_a_total", ",k=\"x\\\"}\"} 1")],
+    },
+    Block {
+        names: &["odd_a_total"],
+        kind: "gauge",
+        text: "# TYPE odd_a_total gauge\nodd_a_total 6\n",
+        samples: &[("odd_a_total", "} 6")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_b_bytes"],
+        kind: "gauge",
+        text: "# TYPE odd_b_bytes gauge\n# UNIT odd_b_bytes bytes\nodd_b_bytes 2 17\nodd_b_bytes{le=\" # \"} 3\n",
+        samples: &[("odd_b_bytes", "} 2 17"), ("odd_b_bytes", ",le=\" # \"} 3")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_c"],
+        kind: "gauge",
+        text: "# TYPE odd_c gauge\nodd_c 3\nodd_d 4\nodd_c{layer=\"me\"} 5\nodd_c x\nodd_c{k=\"} 1\n# EOF\n",
+        samples: &[("odd_c", "} 3")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_c"],
+        kind: "unknown",
+        text: "# TYPE odd_c unknown\nodd_c 8\n",
+        samples: &[("odd_c", "} 8")],
+        plain: &[],
+    },
+    Block {
+        names: &[
+            "odd_h",
+            "odd_h_bucket",
+            "odd_h_count",
+            "odd_h_sum",
+            "odd_h_created",
+        ],
+        kind: "histogram",
+        text: "# TYPE odd_h histogram\nodd_h_bucket{le=\"+Inf\"} 2\nodd_h_count 2\nodd_h_sum 9.5\nodd_h 1\n",
+        samples: &[
+            ("odd_h_bucket", ",le=\"+Inf\"} 2"),
+            ("odd_h_count", "} 2"),
+            ("odd_h_sum", "} 9.5"),
+        ],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_h_sum"],
+        kind: "gauge",
+        text: "# TYPE odd_h_sum gauge\nodd_h_sum 1\n",
+        samples: &[("odd_h_sum", "} 1")],
+        plain: &[],
+    },
+    // The tree has it.
+    Block {
+        names: &["memcg_groups"],
+        kind: "gauge",
+        text: "# TYPE memcg_groups gauge\nmemcg_groups 1\n",
+        samples: &[("memcg_groups", "} 1")],
+        plain: &[],
+    },
+];
+
+/// Layers print families of any text onto one page, each with its label. A family that has a name of
+/// another one is left out, unless it is the same.
+pub(super) fn layers(seed: u64) {
+    struct Panics;
+    impl std::fmt::Display for Panics {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("a layer that panics on purpose")
+        }
+    }
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().build();
+    let runtime = runtime.expect("a configuration that holds");
+    let mut exposition = Exposition::new(&runtime).layer("panics", Panics);
+    let mut taken: Vec<&Block> = Vec::new();
+    let mut known: Vec<[Vec<String>; 2]> = Vec::new();
+    for (layer, said) in [("one", "one"), ("t\"wo", "t\\\"wo")] {
+        let of = (0..BLOCKS.len()).filter(|_| rng.random_bool(0.5));
+        let of: Vec<&Block> = of.map(|number| &BLOCKS[number]).collect();
+        // Within one text a name is one family's.
+        let mut of_layer: Vec<&Block> = Vec::new();
+        for block in of {
+            if !of_layer.iter().any(|it| it.names.contains(&block.names[0])) {
+                of_layer.push(block);
+            }
+        }
+        let text: String = of_layer.iter().map(|block| block.text).collect();
+        exposition = exposition.layer(layer, text);
+        for block in of_layer.iter().filter(|it| it.names[0] != "memcg_groups") {
+            let lines = |of: &[(&str, &str)]| -> Vec<String> {
+                let line = |(name, rest): &(&str, &str)| format!("{name}{{layer=\"{said}\"{rest}");
+                of.iter().map(line).collect()
+            };
+            let plain = if block.plain.is_empty() {
+                block.samples
+            } else {
+                block.plain
+            };
+            let of_block = [lines(block.samples), lines(plain)];
+            let same = taken.iter().position(|it| it.names[0] == block.names[0]);
+            let has_name = |it: &&Block| it.names.iter().any(|name| block.names.contains(name));
+            match same {
+                Some(at) if taken[at].kind == block.kind => {
+                    for (known, lines) in known[at].iter_mut().zip(of_block) {
+                        known.extend(lines);
+                    }
+                }
+                None if !taken.iter().any(has_name) => {
+                    taken.push(block);
+                    known.push(of_block);
+                }
+                _ => {}
+            }
+        }
+    }
+    let pages = [exposition.openmetrics(), exposition.text()];
+    for (number, page) in pages.iter().enumerate() {
+        let of_layers = page.lines().filter(|line| line.contains("{layer="));
+        let known = known.iter().flat_map(|of| &of[number]);
+        let (found, known): (Vec<_>, Vec<_>) = (of_layers.collect(), known.collect());
+        assert_eq!(found, known, "samples of layers, of {page}");
+        let units = page.lines().filter(|line| line.starts_with("# UNIT odd_"));
+        let has_unit = taken
+            .iter()
+            .filter(|it| it.names[0] == "odd_b_bytes")
+            .count();
+        assert_eq!(units.count(), [has_unit, 0][number], "units of {page}");
+        let ends = page.lines().filter(|line| *line == "# EOF").count();
+        assert_eq!(ends, [1, 0][number], "ends of {page}");
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut types: Vec<_> = types.filter_map(|it| it.split_once(' ')).collect();
+        let many = types.len();
+        types.sort_unstable();
+        types.dedup_by_key(|it| it.0);
+        assert_eq!(types.len(), many, "families of {page}");
+    }
 }
 
 /// How names say units, and what a sample of one is divided by.

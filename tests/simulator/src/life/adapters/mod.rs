@@ -191,7 +191,10 @@ impl Life {
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
             Adapter::HostUncharged(seed) => levels::make_room(*seed),
             Adapter::Ask(seed) => questions::ask(*seed),
-            Adapter::Lines(seed) => sinks::lines(*seed),
+            Adapter::Lines(seed) => {
+                sinks::lines(*seed);
+                metrics::layers(*seed);
+            }
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use allocator_api2::alloc::Allocator;
 use memcg::kmem::{NodeId, NodeOf, PageNode};
-use memcg::{Freshness, Group, Limits, Reclaim, ReclaimPriority, Runtime, StatKey};
+use memcg::{Bytes, Freshness, Group, Limits, Reclaim, ReclaimPriority, Runtime, StatKey};
 use memcg_alloc::GroupAlloc;
 use memcg_kmem::{
     KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, NodeTable, PerCpuAllocator, PerCpuBytes,
@@ -174,7 +174,7 @@ impl World {
         let group = rng.random_range(0..self.groups.len());
         let node = NodeId::new(rng.random_range(0..self.nodes + 1));
         let of = self.groups[group].clone();
-        match rng.random_range(0..16) {
+        match rng.random_range(0..17) {
             0 => {
                 for _ in 0..pick(rng, &[1, 4, 70]) {
                     self.put_string(group, node, pick(rng, &[0, 1, 300, 1_500, 4_000]));
@@ -201,7 +201,15 @@ impl World {
                     self.next += 1;
                 }
             }
-            6 => self.in_slab.truncate(pick(rng, &[0, 7, 100])),
+            6 => {
+                let before = self.slab.page_count();
+                self.in_slab.truncate(pick(rng, &[0, 7, 100]));
+                let after = self.slab.page_count();
+                assert!(
+                    before == 0 || after > 0,
+                    "no page stays for the next object"
+                );
+            }
             7 | 8 => {
                 let size = pick(rng, &[1, 100, 3_000, 12_000]);
                 let layout = Layout::from_size_align(size, pick(rng, &[1, 8, 256]));
@@ -237,6 +245,7 @@ impl World {
                 self.touched = self.touched.min(self.vec.capacity());
             }
             12 => self.refuse_strangers(node),
+            16 => self.fill_chunks(rng),
             13 => self.move_pages_of_vector(rng),
             _ => self.move_pages(rng),
         }
@@ -257,6 +266,25 @@ impl World {
     fn remove_string(&mut self, it: &Stored) {
         assert!(self.store.remove(it.key), "a string of {}", it.bytes.len());
         self.gone.push(it.key);
+    }
+
+    /// Chunks are filled, and emptied again: what stays has room for the largest object.
+    fn fill_chunks(&self, rng: &mut Xoshiro256PlusPlus) {
+        let layout = |bytes| Layout::from_size_align(bytes, 8).expect("small");
+        let put = |bytes| {
+            let put = self.per_cpu.allocate_uncharged(layout(bytes));
+            put.expect("it fits into a chunk")
+        };
+        let before = self.per_cpu.chunk_count();
+        let mut all = Vec::new();
+        while self.per_cpu.chunk_count() <= before + 1 {
+            all.push(put(pick(rng, &[8, 700, 4_000])));
+        }
+        drop(all);
+        let kept = self.per_cpu.chunk_count();
+        let whole = put(self.per_cpu.shape().unit());
+        assert_eq!(self.per_cpu.chunk_count(), kept, "an empty chunk has room");
+        drop(whole);
     }
 
     /// A group of another runtime has nothing here, and nothing changes.
@@ -594,6 +622,27 @@ fn caches_give_room(world: &World) {
     }
 }
 
+/// A vector that may not double grows by what it needs.
+fn grow_by_what_is_needed() {
+    let mut builder = Runtime::builder().batch(0).nodes(2);
+    let near = builder.tier("near", [NodeId::new(0)]);
+    let runtime = builder.build().expect("a configuration that holds");
+    let root = runtime.root();
+    let page = PAGE as u64;
+    let of_tier = root.counter(near).expect("declared");
+    of_tier.set_max(Bytes(3 * page)).expect("no percentage");
+    let mut vec = KmemVec::<[u8; PAGE]>::new_in(&root);
+    for pages in 1..4 {
+        let pushed = vec.push([7; PAGE]);
+        assert!(pushed.is_ok(), "page {pages} of three: {pushed:?}");
+    }
+    assert_eq!(vec.capacity(), 3, "pages of the vector");
+    let refused = vec.push([8; PAGE]).expect_err("a tier of three pages");
+    assert_eq!(refused.into_value(), [8; PAGE], "it comes back");
+    drop(vec);
+    assert_eq!((root.live(), of_tier.live()), (0, 0), "live at the end");
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(rng.random_range(1..5));
@@ -605,6 +654,7 @@ pub(super) fn live(seed: u64) {
         assert_eq!(other.chunk_count(), 1, "the same allocator");
     }
     caches_give_room(&world);
+    grow_by_what_is_needed();
     (0..STEPS).for_each(|_| world.step(rng));
     world.end();
 }

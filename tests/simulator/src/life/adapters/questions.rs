@@ -294,7 +294,7 @@ pub(super) fn ask(seed: u64) {
     let one = one.expect("nothing is in the way");
     let mut held = vec![one.charge(1_000).expect("there is room")];
     // Those below have all that is left, each less than the one before. Many make a long page.
-    let below = pick(&mut rng, &[1, 4, 4, 120]);
+    let below = pick(&mut rng, &[1, 4, 4, 4, 400]);
     let mut left = 2_000;
     for number in 0..below {
         let group = one.create(number, Limits::new());
@@ -314,7 +314,7 @@ pub(super) fn ask(seed: u64) {
     take_turns(&runtime, &path, &mut rng);
     runtime.keep_incidents(keeps);
     let may_set = rng.random_bool(0.7);
-    let page = Exposition::new(&runtime).top(200);
+    let page = Exposition::new(&runtime).top(500);
     let endpoint = Endpoint::new(&runtime).allow_set(may_set).exposition(page);
     let serving = endpoint.incidents(0).serve(&path);
     let serving = serving.expect("a new socket");
