@@ -633,8 +633,7 @@ impl System {
                 u128::from(other.2) * u128::from(most.1) > u128::from(most.2) * u128::from(other.1);
             if is_more { other } else { most }
         });
-        let mut stalls = 0;
-        for _ in 0..2 {
+        for stalls in 0..2 {
             let told = || format!("{:?}, not {fullest:?}, {stalls} stalls", guard.state());
             let is_seen = || {
                 let state = guard.state();
@@ -669,7 +668,6 @@ impl System {
             let pressure = self.host().pressure().expect("it is told");
             let total = Duration::from_micros(lost + 30_000_000);
             assert_eq!(pressure.some.total, total, "time that was lost");
-            stalls += 1;
         }
         drop((guard, registration, held));
         assert_eq!(root.live(), 0, "live at the end");
