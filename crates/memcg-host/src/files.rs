@@ -52,6 +52,7 @@ pub(crate) fn lines(path: &Path, mut line: impl FnMut(&[u8])) -> Result<(), Host
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, HostError> {
     match read(path) {
         Ok(text) => Ok(Some(text)),
+        // Mutation: a-file-that-cannot-be-read-is-missing
         Err(fault) if fault.is_missing() => Ok(None),
         Err(fault) => Err(fault),
     }

@@ -221,6 +221,7 @@ impl HostLimits {
         for (number, Shown { dir, .. }) in shown.iter().enumerate() {
             // A group that does not account for the groups below does not limit them.
             let accounts = files::read_if_there(&dir.join("memory.use_hierarchy"));
+            // Mutation: a-level-that-does-not-account-limits
             if number > 0 && matches!(accounts, Ok(Some(text)) if text.trim() == "0") {
                 break;
             }

@@ -1,5 +1,6 @@
 //! The figures for the recorder of the crate `metrics`.
 
+use memcg::Unit;
 use metrics::{counter, gauge};
 
 use crate::exposition::{
@@ -24,6 +25,7 @@ impl Exposition {
         let figures = self.read();
         for row in &figures.groups.rows {
             record(row);
+            record_stats(row, &figures.items);
         }
         for &(depth, bytes) in &figures.groups.others {
             gauge!("memcg_usage_bytes", "group" => OTHER, "depth" => depth.to_string())
@@ -81,6 +83,26 @@ fn record(row: &Row) {
             &[group, depth, ("event", event.to_string())]
         )
         .absolute(count);
+    }
+}
+
+/// Items by unit: one metric has one unit.
+fn record_stats(row: &Row, items: &[(String, Unit)]) {
+    for (item, unit) in items {
+        let Some(&figure) = row.stats.get(item) else {
+            continue;
+        };
+        let (name, scale) = match unit {
+            Unit::Bytes => ("memcg_stat_bytes", 1.0),
+            Unit::Nanoseconds => ("memcg_stat_time_seconds", 1e-9),
+            _ => ("memcg_stat_events", 1.0),
+        };
+        let labels = [
+            ("group", row.path.clone()),
+            ("depth", row.depth.to_string()),
+            ("item", item.clone()),
+        ];
+        gauge!(name, &labels).set(figure as f64 * scale);
     }
 }
 

@@ -257,6 +257,7 @@ impl Figures {
                 .iter()
                 .map(|row| (row, figures(row)))
                 .collect();
+            // Mutation: a-metric-without-samples-ends-the-page
             if rows.iter().all(|(_, figures)| figures.is_empty()) {
                 continue;
             }

@@ -566,7 +566,7 @@ fn the_facade_has_the_same() {
     drop((held, acme));
 }
 
-/// At least `least` figures are those of the text.
+/// All figures of the text are told, which are more than `least`.
 #[cfg(feature = "metrics")]
 fn assert_facade_has_the_same(exposition: &Exposition, least: usize) {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -592,6 +592,8 @@ fn assert_facade_has_the_same(exposition: &Exposition, least: usize) {
         assert_eq!(one(&samples, family, &labels), value, "{}", key.name());
         looked_at += 1;
     }
+    let all: usize = samples.values().map(Vec::len).sum();
+    assert_eq!(looked_at, all, "figures of the page that nobody was told");
     assert!(looked_at > least, "{looked_at}");
 }
 

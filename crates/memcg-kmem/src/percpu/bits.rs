@@ -70,6 +70,7 @@ impl GranuleBits {
         self.taken -= many;
         self.first = self.first.min(at);
         // The run may have joined its neighbours. How long it is by now is left to the next search.
+        // Mutation: what-is-given-back-is-not-found
         self.longest = self.len;
     }
 

@@ -281,6 +281,7 @@ impl Arena {
     /// The entry of a key, if its string is still there.
     fn find_key(&self, key: StoreKey) -> Option<StoreEntry> {
         let entry = self.entries.get(key.entry as usize).copied()?;
+        // Mutation: a-key-of-a-string-that-is-gone-leads-on
         (entry.generation == key.generation
             && matches!(entry.state, EntryState::Live | EntryState::Moving))
         .then_some(entry)

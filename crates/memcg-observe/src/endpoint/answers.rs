@@ -37,6 +37,7 @@ pub(super) fn incidents(runtime: &Runtime, path: &str, most: usize) -> Vec<u8> {
         return error(format!("no group {path}"));
     };
     let mut incidents = group.inspect().incidents();
+    // Mutation: more-incidents-than-were-asked-for
     let last = incidents.split_off(incidents.len().saturating_sub(most));
     line(&Answer::Ok(
         last.into_iter().map(Incident::from).collect::<Vec<_>>(),

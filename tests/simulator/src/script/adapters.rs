@@ -152,6 +152,8 @@ pub enum Adapter {
     DropPerCpu(u8),
     /// Containers of that group have values whose own code panics, as a seed says.
     Values(u8, u64),
+    /// Containers of a tree of their own have many pages, which move in part, as a seed says.
+    Moves(u64),
     /// Pages have moved by so many nodes; true: containers look them up again.
     MovePages(u8, bool),
 
@@ -167,6 +169,8 @@ pub enum Adapter {
     HostWhileBusy(u16),
     /// Control groups in each other have files as a seed says, which are read.
     HostLevels(u64),
+    /// The files of a whole system are read, and memory is asked for by them, as a seed says.
+    HostSystem(u64),
     /// In a tree of its own memory is asked for, by such files, which change.
     HostReclaims(u64),
     /// In a tree of its own a max makes room for what is not charged, while limits change.
@@ -178,6 +182,9 @@ pub enum Adapter {
     Scrape(u8),
     /// A socket answers questions about a tree of its own, of clients as a seed says.
     Ask(u64),
+    /// Events of a tree of its own are told in lines, and layers print figures onto its page, as a seed
+    /// says.
+    Lines(u64),
     /// The files of a group are read.
     Files(u8),
     /// A limit is written into a file of a group, by the number of its text.
@@ -267,8 +274,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
             3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
             5 => Adapter::Free(a),
-            6 | 7 => Adapter::Block(a, bytes, refuses),
-            8 | 9 => Adapter::ResizeBlock(a, bytes, refuses),
+            // A block may have nothing.
+            6 | 7 => Adapter::Block(a, pick(rng, &[bytes, bytes, bytes, 0]), refuses),
+            8 | 9 => Adapter::ResizeBlock(a, pick(rng, &[bytes, bytes, bytes, 0]), refuses),
             10 => Adapter::FreeBlock(a),
             11 => Adapter::External(a, pick(rng, &[0, 1, 5_000, 30_000])),
             12 => Adapter::ResizeExternal(a, b, pick(rng, &[0, 1, 5_000, 30_000])),
@@ -336,7 +344,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             22 => Adapter::Sent(near),
             _ => Adapter::Leave(near),
         },
-        3 if swarm.containers => match rng.random_range(0..23) {
+        3 if swarm.containers => match rng.random_range(0..24) {
+            23 if rng.random_bool(0.3) => Adapter::Moves(rng.random()),
+            23 => return None,
             22 => Adapter::Values(a, rng.random()),
             20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),
             21 => Adapter::CutPages(near, pick(rng, &[0, 1, 500, 1_100])),
@@ -356,7 +366,8 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             18 => Adapter::DropPerCpu(a),
             _ => Adapter::MovePages(rng.random_range(0..4), rng.random_bool(0.7)),
         },
-        4 if swarm.host => match rng.random_range(0..13) {
+        4 if swarm.host => match rng.random_range(0..14) {
+            13 => Adapter::HostSystem(rng.random()),
             10 => Adapter::HostLevels(rng.random()),
             11 if rng.random_bool(0.4) => Adapter::HostReclaims(rng.random()),
             12 if rng.random_bool(0.4) => Adapter::HostUncharged(rng.random()),
@@ -369,7 +380,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             9 => Adapter::Unfollow,
             _ => return None,
         },
-        5 if swarm.metrics => match rng.random_range(0..7) {
+        5 if swarm.metrics => match rng.random_range(0..8) {
+            7 if rng.random_bool(0.3) => Adapter::Lines(rng.random()),
+            7 => return None,
             6 if rng.random_bool(0.2) => Adapter::Ask(rng.random()),
             6 => return None,
             0..=2 => Adapter::Scrape(rng.random_range(0..8)),

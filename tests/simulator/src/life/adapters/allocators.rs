@@ -14,7 +14,7 @@ use memcg::Group;
 use memcg::allocator::catch_up;
 use memcg_alloc::{
     EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
-    charge_external, unowned_bytes, unowned_panic_hook,
+    charge_external, is_installed, unowned_bytes, unowned_panic_hook,
 };
 
 use super::super::Life;
@@ -42,43 +42,85 @@ fn while_refusing<R>(refuses: bool, work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Blocks come in sizes of their own, as those of most allocators, and never with nothing.
+const GRAIN: usize = 32;
+
+fn with_grain(layout: Layout, size: usize) -> Option<Layout> {
+    let size = size.max(1).checked_next_multiple_of(GRAIN)?;
+    Layout::from_size_align(size, layout.align()).ok()
+}
+
 // SAFETY: the system's allocator, or null.
 unsafe impl GlobalAlloc for Inner {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if REFUSES.get() {
-            return std::ptr::null_mut();
+        match with_grain(layout, layout.size()).filter(|_| !REFUSES.get()) {
+            // SAFETY: the layout has a size.
+            Some(whole) => unsafe { System.alloc(whole) },
+            None => std::ptr::null_mut(),
         }
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if REFUSES.get() {
-            return std::ptr::null_mut();
+        let wholes = with_grain(layout, layout.size()).zip(with_grain(layout, size));
+        match wholes.filter(|_| !REFUSES.get()) {
+            // SAFETY: as the caller promises; a block has the same whole layout for each of its sizes.
+            Some((old, new)) => unsafe { System.realloc(block, old, new.size()) },
+            None => std::ptr::null_mut(),
         }
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(block, layout) }
+        let whole = with_grain(layout, layout.size()).expect("it was allocated");
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, whole) }
     }
 }
 
 // SAFETY: the blocks are the system's, and a copy is the same allocator.
 unsafe impl Allocator for Inner {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: no block of no bytes is asked for.
+        // SAFETY: its blocks have a size.
         let block = unsafe { self.alloc(layout) };
         let block = NonNull::new(block).ok_or(AllocError)?;
-        Ok(NonNull::slice_from_raw_parts(block, layout.size()))
+        let whole = with_grain(layout, layout.size()).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(block, whole.size()))
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: as the caller promises.
         unsafe { self.dealloc(block.as_ptr(), layout) }
     }
+}
+
+/// What no allocator has: a size that leaves no room for a word, or for anything else. What was there
+/// stays, and nothing is charged. This program's allocator is none of the crate's, and asking for such a
+/// size tells that.
+fn refuse_too_large(group: &Group) {
+    let (live, unowned) = (group.live(), unowned_bytes());
+    for of in [Of::Every, Of::Large, Of::Process] {
+        let allocator = of.allocator();
+        for size in [
+            isize::MAX as usize,
+            isize::MAX as usize - 3,
+            usize::MAX / 16 * 3,
+        ] {
+            let huge = Layout::from_size_align(size, 1).expect("an alignment of one");
+            let small = Layout::from_size_align(2_000, 1).expect("small");
+            // SAFETY: the layouts have sizes. The small object is freed once, with its own.
+            let refused = group.run(|| unsafe {
+                let object = allocator.alloc(small);
+                let moved = allocator.realloc(object, small, size);
+                let refused = [allocator.alloc(huge), allocator.alloc_zeroed(huge), moved];
+                allocator.dealloc(object, small);
+                refused.iter().all(|object| object.is_null())
+            });
+            assert!(refused, "{size} bytes of {of:?}");
+        }
+    }
+    group.run(catch_up);
+    let found = (group.live(), unowned_bytes());
+    assert_eq!(found, (live, unowned), "charged for what was refused");
+    assert!(!is_installed(), "the allocator of this program");
 }
 
 /// What a hook allocates as a task of a group panics is no group's.
@@ -210,7 +252,7 @@ impl Allocators {
 }
 
 fn layout(bytes: u32, align: u8) -> Layout {
-    Layout::from_size_align(bytes.max(1) as usize, 1 << (align % 7)).expect("small")
+    Layout::from_size_align(bytes as usize, 1 << (align % 7)).expect("small")
 }
 
 fn pick<T>(of: &[T], number: u8) -> Option<usize> {
@@ -255,7 +297,10 @@ impl Life {
             }
             Adapter::PanicHook(group) => {
                 if let Some(group) = self.group(group) {
-                    self.on(op, group, panic_in);
+                    self.on(op, group, |group| {
+                        panic_in(group);
+                        refuse_too_large(group);
+                    });
                 }
             }
             Adapter::ResizeExternal(number, group, bytes) => {
@@ -283,7 +328,7 @@ impl Life {
         };
         let of = [Of::Every, Of::Large, Of::Process][usize::from(form % 3)];
         let zeroed = form / 3 % 2 == 1;
-        let layout = layout(bytes, form / 2);
+        let layout = layout(bytes.max(1), form / 2);
         let place = self.on(op, group, move |group| {
             let allocator = of.allocator();
             let allocate = || unsafe {
@@ -407,7 +452,10 @@ impl Life {
                 true => allocator.allocate_zeroed(layout),
                 false => allocator.allocate(layout),
             });
-            let place = block.ok().map(|block| Place(block.cast()));
+            let place = block.ok().map(|block| {
+                assert_eq!(block.len(), layout.size(), "no more than was asked for");
+                Place(block.cast())
+            });
             if let Some(place) = place.filter(|_| zeroed) {
                 place.is_zeroed(0, layout.size());
             }
@@ -417,7 +465,9 @@ impl Life {
         match place {
             Some(place) => {
                 assert!(!refuses, "as the allocator below");
-                self.agree_on_refusal(group, size, true);
+                if size > 0 {
+                    self.agree_on_refusal(group, size, true);
+                }
                 place.fill(0, layout.size());
                 let key = self.twin.hold(group, 0, size);
                 self.adapters.allocators.blocks.push(Block {
@@ -439,7 +489,7 @@ impl Life {
         };
         let mut block = self.adapters.allocators.blocks.swap_remove(at);
         let (old, place) = (block.layout, block.place);
-        let new = Layout::from_size_align(bytes.max(1) as usize, old.align()).expect("small");
+        let new = Layout::from_size_align(bytes as usize, old.align()).expect("small");
         let allocator = block.allocator.clone();
         let zeroed = number.is_multiple_of(2);
         let moved = self.actor(op).run(move || {
@@ -453,7 +503,10 @@ impl Life {
                 }
             };
             let moved = while_refusing(refuses, resize);
-            let moved = moved.ok().map(|block| Place(block.cast()));
+            let moved = moved.ok().map(|block| {
+                assert_eq!(block.len(), new.size(), "no more than was asked for");
+                Place(block.cast())
+            });
             if let Some(moved) = moved.filter(|_| zeroed) {
                 moved.is_zeroed(old.size(), new.size());
             }

@@ -135,10 +135,13 @@ fn follow_while_busy(mut limits: u16) {
     let (is_busy, is_over) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (begins, ends) = (Arc::clone(&is_busy), Arc::clone(&is_over));
     let is_first = AtomicBool::new(true);
+    let told = Arc::new(Mutex::new(None));
+    let hears = Arc::clone(&told);
     let follower = followed
         .host()
         .follower(followed.share)
-        .on_change(move |_| {
+        .on_change(move |state| {
+            *hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
             if is_first.swap(false, Ordering::SeqCst) {
                 begins.wait();
                 ends.wait();
@@ -154,15 +157,36 @@ fn follow_while_busy(mut limits: u16) {
         wait_for(|| guard.state().max == max, told);
         std::thread::sleep(Duration::from_millis(4));
     };
-    grant(8);
+    let (mut at, mut changes) = (8, guard.state().changes + 1);
+    grant(at);
     is_busy.wait();
     for _ in 0..3 {
-        grant(u64::from(limits % 7) + 1);
+        let next = u64::from(limits % 7) + 1;
+        grant(next);
+        changes += u64::from(next != at);
+        at = next;
         limits /= 7;
     }
     is_over.wait();
-    let told = || format!("{} are used of {:?}", group.usage(), guard.state());
-    wait_for(|| group.usage() <= guard.state().max, told);
+    let used = || format!("{} are used of {:?}", group.usage(), guard.state());
+    wait_for(|| group.usage() <= guard.state().max, used);
+    // The hook is told of the last state, a fault and its end included.
+    for has_fault in [false, true, false] {
+        if has_fault {
+            write(followed.folder.path(), LIMIT, "a lot\n");
+        } else {
+            grant(at);
+        }
+        let is_told = || {
+            let last = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = guard.state();
+            now.fault.is_some() == has_fault && last.as_ref() == Some(&now)
+        };
+        wait_for(is_told, || {
+            format!("{told:?} is told of {:?}", guard.state())
+        });
+    }
+    assert_eq!(guard.state().changes, changes, "how often the max was set");
     drop((guard, registration));
     drop(cache);
     assert_eq!(runtime.root().live(), 0, "live at the end");

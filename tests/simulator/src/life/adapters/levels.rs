@@ -255,6 +255,14 @@ pub(super) fn reclaim(seed: u64) {
     assert_eq!(root.live(), 0, "live at the end");
 }
 
+/// The process says how much anonymous memory it has; `None`: it says nothing.
+fn process_has(machine: &Machine, anon: Option<u64>) {
+    let status = anon.map_or(String::from("Name: life\n"), |anon| {
+        format!("VmRSS: {} kB\nRssAnon: {} kB\n", anon >> 9, anon >> 10)
+    });
+    write(machine.folder.path(), "proc/self/status", &status);
+}
+
 /// A max is what is granted less what is not charged, or what the service has set since the limits
 /// have changed last, if that is less.
 pub(super) fn make_room(seed: u64) {
@@ -270,7 +278,14 @@ pub(super) fn make_room(seed: u64) {
     let allocated = Arc::new(AtomicU64::new(3 << 20));
     let told = Arc::clone(&allocated);
     let follower = machine.host().follower(share).period(PERIOD);
-    let follower = follower.allocated(move || told.load(Ordering::SeqCst));
+    // The allocator says what it has handed out, or the process what it has.
+    let by_allocator = rng.random();
+    process_has(&machine, Some(3 << 20));
+    let follower = if by_allocator {
+        follower.allocated(move || told.load(Ordering::SeqCst))
+    } else {
+        follower.less_uncharged()
+    };
     let guard = follower.start(&root).expect("files that can be read");
     let mut by_hand = u64::MAX;
     for _ in 0..STEPS {
@@ -280,7 +295,8 @@ pub(super) fn make_room(seed: u64) {
             let room = granted(limit).saturating_sub(uncharged);
             room.max(granted(limit) / 4).min(by_hand)
         };
-        match rng.random_range(0..3) {
+        let choices = if by_allocator { 3 } else { 4 };
+        match rng.random_range(0..choices) {
             0 => {
                 let other = pick(rng, &[12, 16, 24, 40]) << 20;
                 if other != limit {
@@ -289,7 +305,22 @@ pub(super) fn make_room(seed: u64) {
                     machine.say(0, 0, Says::Bytes(limit));
                 }
             }
-            1 => allocated.store(rng.random_range(1..20) << 20, Ordering::SeqCst),
+            1 => {
+                let anon = rng.random_range(1..20) << 20;
+                allocated.store(anon, Ordering::SeqCst);
+                process_has(&machine, Some(anon));
+            }
+            3 => {
+                // Where it says nothing the figure stays, wherever it was on its way.
+                let before = guard.state().uncharged;
+                process_has(&machine, None);
+                let is_seen = || guard.state().fault.is_some();
+                wait_for(is_seen, || format!("no fault: {:?}", guard.state()));
+                let (anon, state) = (allocated.load(Ordering::SeqCst), guard.state());
+                let least = before.min(anon - held.bytes());
+                assert!(state.uncharged >= least, "{state:?}, and {before} before");
+                process_has(&machine, Some(anon));
+            }
             _ => {
                 by_hand = target(limit, by_hand) / 4 * 3;
                 root.set_max(Limit::Bytes(by_hand)).expect("no percentage");

@@ -2,9 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memcg::figures::StatItem;
+use memcg::{Freshness, Group, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 use super::super::Life;
+use super::sinks::{Observed, recorded};
 use crate::script::{Adapter, Kind, Op, Size};
 
 /// Pages that are read again and again: names on them keep their places. By their form.
@@ -13,9 +18,13 @@ pub(super) struct Pages(BTreeMap<u8, Page>);
 
 struct Page {
     exposition: Exposition,
+    observed: Observed,
     /// The names that it has had, by level.
     names: BTreeMap<usize, BTreeSet<String>>,
 }
+
+/// Figures by their names and labels.
+pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
@@ -48,6 +57,293 @@ fn parse(page: &str) -> Vec<Sample> {
     lines.map(sample).collect()
 }
 
+/// A family that a layer prints, and the samples that a page has of it.
+struct Block {
+    /// The names that it takes.
+    names: &'static [&'static str],
+    kind: &'static str,
+    text: &'static str,
+    /// Behind the name and the label of the layer.
+    samples: &'static [(&'static str, &'static str)],
+    /// The same in the older text, where that is another.
+    plain: &'static [(&'static str, &'static str)],
+}
+
+const BLOCKS: [Block; 8] = [
+    Block {
+        names: &["odd_a", "odd_a_total", "odd_a_created"],
+        kind: "counter",
+        text: "# HELP odd_a Some.\n# TYPE odd_a counter\nodd_a_total{k=\"x\\\"}\"} 1 # {id=\"7\"} 1\nodd_a 5\n",
+        samples: &[("odd_a_total", ",k=\"x\\\"}\"} 1 # {id=\"7\"} 1")],
+        plain: &[("odd_a_total", ",k=\"x\\\"}\"} 1")],
+    },
+    Block {
+        names: &["odd_a_total"],
+        kind: "gauge",
+        text: "# TYPE odd_a_total gauge\nodd_a_total 6\n",
+        samples: &[("odd_a_total", "} 6")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_b_bytes"],
+        kind: "gauge",
+        text: "# TYPE odd_b_bytes gauge\n# UNIT odd_b_bytes bytes\nodd_b_bytes 2 17\nodd_b_bytes{le=\" # \"} 3\n",
+        samples: &[("odd_b_bytes", "} 2 17"), ("odd_b_bytes", ",le=\" # \"} 3")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_c"],
+        kind: "gauge",
+        text: "# TYPE odd_c gauge\nodd_c 3\nodd_d 4\nodd_c{layer=\"me\"} 5\nodd_c x\nodd_c{k=\"} 1\n# EOF\n",
+        samples: &[("odd_c", "} 3")],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_c"],
+        kind: "unknown",
+        text: "# TYPE odd_c unknown\nodd_c 8\n",
+        samples: &[("odd_c", "} 8")],
+        plain: &[],
+    },
+    Block {
+        names: &[
+            "odd_h",
+            "odd_h_bucket",
+            "odd_h_count",
+            "odd_h_sum",
+            "odd_h_created",
+        ],
+        kind: "histogram",
+        text: "# TYPE odd_h histogram\nodd_h_bucket{le=\"+Inf\"} 2\nodd_h_count 2\nodd_h_sum 9.5\nodd_h 1\n",
+        samples: &[
+            ("odd_h_bucket", ",le=\"+Inf\"} 2"),
+            ("odd_h_count", "} 2"),
+            ("odd_h_sum", "} 9.5"),
+        ],
+        plain: &[],
+    },
+    Block {
+        names: &["odd_h_sum"],
+        kind: "gauge",
+        text: "# TYPE odd_h_sum gauge\nodd_h_sum 1\n",
+        samples: &[("odd_h_sum", "} 1")],
+        plain: &[],
+    },
+    // The tree has it.
+    Block {
+        names: &["memcg_groups"],
+        kind: "gauge",
+        text: "# TYPE memcg_groups gauge\nmemcg_groups 1\n",
+        samples: &[("memcg_groups", "} 1")],
+        plain: &[],
+    },
+];
+
+/// Layers print families of any text onto one page, each with its label. A family that has a name of
+/// another one is left out, unless it is the same.
+pub(super) fn layers(seed: u64) {
+    struct Panics;
+    impl std::fmt::Display for Panics {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("a layer that panics on purpose")
+        }
+    }
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().build();
+    let runtime = runtime.expect("a configuration that holds");
+    let mut exposition = Exposition::new(&runtime).layer("panics", Panics);
+    let mut taken: Vec<&Block> = Vec::new();
+    let mut known: Vec<[Vec<String>; 2]> = Vec::new();
+    for (layer, said) in [("one", "one"), ("t\"wo", "t\\\"wo")] {
+        let of = (0..BLOCKS.len()).filter(|_| rng.random_bool(0.5));
+        let of: Vec<&Block> = of.map(|number| &BLOCKS[number]).collect();
+        // Within one text a name is one family's.
+        let mut of_layer: Vec<&Block> = Vec::new();
+        for block in of {
+            if !of_layer.iter().any(|it| it.names.contains(&block.names[0])) {
+                of_layer.push(block);
+            }
+        }
+        let text: String = of_layer.iter().map(|block| block.text).collect();
+        exposition = exposition.layer(layer, text);
+        for block in of_layer.iter().filter(|it| it.names[0] != "memcg_groups") {
+            let lines = |of: &[(&str, &str)]| -> Vec<String> {
+                let line = |(name, rest): &(&str, &str)| format!("{name}{{layer=\"{said}\"{rest}");
+                of.iter().map(line).collect()
+            };
+            let plain = if block.plain.is_empty() {
+                block.samples
+            } else {
+                block.plain
+            };
+            let of_block = [lines(block.samples), lines(plain)];
+            let same = taken.iter().position(|it| it.names[0] == block.names[0]);
+            let has_name = |it: &&Block| it.names.iter().any(|name| block.names.contains(name));
+            match same {
+                Some(at) if taken[at].kind == block.kind => {
+                    for (known, lines) in known[at].iter_mut().zip(of_block) {
+                        known.extend(lines);
+                    }
+                }
+                None if !taken.iter().any(has_name) => {
+                    taken.push(block);
+                    known.push(of_block);
+                }
+                _ => {}
+            }
+        }
+    }
+    let pages = [exposition.openmetrics(), exposition.text()];
+    for (number, page) in pages.iter().enumerate() {
+        let of_layers = page.lines().filter(|line| line.contains("{layer="));
+        let known = known.iter().flat_map(|of| &of[number]);
+        let (found, known): (Vec<_>, Vec<_>) = (of_layers.collect(), known.collect());
+        assert_eq!(found, known, "samples of layers, of {page}");
+        let units = page.lines().filter(|line| line.starts_with("# UNIT odd_"));
+        let has_unit = taken
+            .iter()
+            .filter(|it| it.names[0] == "odd_b_bytes")
+            .count();
+        assert_eq!(units.count(), [has_unit, 0][number], "units of {page}");
+        let ends = page.lines().filter(|line| *line == "# EOF").count();
+        assert_eq!(ends, [1, 0][number], "ends of {page}");
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut types: Vec<_> = types.filter_map(|it| it.split_once(' ')).collect();
+        let many = types.len();
+        types.sort_unstable();
+        types.dedup_by_key(|it| it.0);
+        assert_eq!(types.len(), many, "families of {page}");
+    }
+}
+
+/// How names say units, and what a sample of one is divided by.
+fn said(unit: Unit) -> (&'static str, f64) {
+    match unit {
+        Unit::Bytes => ("_bytes", 1.0),
+        Unit::Nanoseconds => ("_seconds", 1e9),
+        _ => ("", 1.0),
+    }
+}
+
+/// The samples that a page has of a group, without the labels of the group itself.
+fn samples_of(group: &Group, items: &[StatItem<'_>], has_ledger: bool) -> Samples {
+    let mut samples = Samples::new();
+    let mut add = |name: &str, labels: &[(&str, &str)], figure: f64| {
+        let labels = labels.iter();
+        let labels = labels.map(|&(key, value)| (key.to_string(), value.to_string()));
+        samples.insert((format!("memcg_{name}"), labels.collect()), figure);
+    };
+    // In this order: a reading of the statistics may publish some.
+    let stats = group.read(Freshness::Threshold);
+    for item in items {
+        let (name, factor) = match item.unit {
+            Unit::Bytes => ("stat_bytes", 1.0),
+            Unit::Nanoseconds => ("stat_time_seconds", 1e9),
+            _ => ("stat_events", 1.0),
+        };
+        let figure = stats.get(item.stat);
+        if figure != 0 {
+            add(name, &[("item", item.name)], figure as f64 / factor);
+        }
+    }
+    let ledger = group.ledger();
+    let of_ledger = [
+        ("reserved", ledger.reserved()),
+        ("allocated", ledger.allocated()),
+        ("unpaid", ledger.unpaid()),
+        ("left_behind", ledger.left_behind()),
+    ];
+    if has_ledger && (ledger.allocated() > 0 || ledger.unpaid() > 0) {
+        for (item, figure) in of_ledger.into_iter().filter(|&(_, figure)| figure > 0) {
+            add("stat_bytes", &[("item", item)], figure as f64);
+        }
+    }
+    let inspect = group.inspect();
+    let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
+    let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
+    let protected = |bytes: u64| above_zero(bytes).map(|bytes| bytes.min(PageCounter::USAGE_MAX));
+    let usage = group.usage();
+    let stocked = group.memory().stocked_bound().min(usage);
+    let level = group.pressure_level() as u64;
+    let gauges = [
+        ("usage_bytes", Some(usage)),
+        ("stocked_bound_bytes", Some(stocked)),
+        ("peak_bytes", Some(group.peak())),
+        ("forced_bytes", Some(group.forced())),
+        ("uncharged_bytes", above_zero(inspect.uncharged())),
+        ("max_bytes", is_set(group.max())),
+        ("high_bytes", is_set(inspect.high())),
+        ("soft_bytes", is_set(inspect.soft())),
+        ("low_bytes", protected(inspect.low())),
+        ("min_bytes", protected(inspect.min())),
+        ("waiting_charges", Some(group.waiting_count() as u64)),
+        ("pressure_level", Some(level)),
+        ("refused_charges_total", Some(group.refused_count())),
+    ];
+    for (name, figure) in gauges {
+        if let Some(figure) = figure {
+            add(name, &[], figure as f64);
+        }
+    }
+    for (event, count) in group.events().iter() {
+        add("events_total", &[("event", event.name())], count as f64);
+    }
+    let pressure = group.pressure();
+    for (name, stalled) in [("waiting", pressure.some), ("stalled", pressure.full)] {
+        let name = format!("pressure_{name}_seconds_total");
+        add(&name, &[], stalled.total.as_micros() as f64 / 1e6);
+    }
+    for counter in group.counters() {
+        let (suffix, factor) = said(counter.unit());
+        let gauges = [
+            ("usage", Some(counter.usage())),
+            ("peak", Some(counter.peak())),
+            ("max", is_set(counter.max())),
+        ];
+        let labels = [("counter", counter.name())];
+        for (name, figure) in gauges {
+            if let Some(figure) = figure {
+                let figure = figure.min(i64::MAX as u64) as f64 / factor;
+                add(&format!("counter_{name}{suffix}"), &labels, figure);
+            }
+        }
+        let refused = counter.refused_count() as f64;
+        add("counter_refused_charges_total", &labels, refused);
+    }
+    samples
+}
+
+/// Those of the runtime as a whole.
+fn samples_of_all(runtime: &Runtime) -> Samples {
+    let counts = runtime.counts();
+    let is_degraded = runtime.barrier() == memcg::barrier::BarrierState::Degraded;
+    let all = [
+        ("groups", runtime.group_count() as u64),
+        ("dying_groups", runtime.dying_count() as u64),
+        ("barrier_degraded", u64::from(is_degraded)),
+        ("drains_total", counts.drains),
+        ("drained_bytes_total", counts.drained),
+        ("barriers_total", counts.barriers),
+        ("stat_flushes_total", counts.flushes),
+    ];
+    let named = |(name, figure): (&str, u64)| {
+        let of = (format!("memcg_{name}"), BTreeMap::new());
+        (of, figure as f64)
+    };
+    all.into_iter().map(named).collect()
+}
+
+/// Each figure is what it was before, or is afterwards. Else a thread of the runtime has done something
+/// meanwhile, and neither says anything.
+fn agree(whose: &str, found: &Samples, before: &Samples, after: &Samples) {
+    let all: BTreeSet<_> = found.keys().chain(before.keys()).collect();
+    for of in all {
+        let (found, before, after) = (found.get(of), before.get(of), after.get(of));
+        let is_right = found == before || before != after;
+        assert!(is_right, "{of:?} of {whose}: {found:?}, not {before:?}");
+    }
+}
+
 impl Life {
     pub(super) fn step_metrics(&mut self, op: &Op, adapter: &Adapter) {
         match *adapter {
@@ -64,27 +360,33 @@ impl Life {
             return;
         };
         let depth = usize::from(form % 3);
+        let has_ledger = form >= 4;
         let top = if form >= 6 { 1 } else { 50 };
-        let usages = |life: &Life| -> Vec<Option<u64>> {
-            let handles = life.handles.iter();
+        let items: Vec<_> = runtime.items().collect();
+        let of_groups = |life: &Life| -> Vec<Option<Samples>> {
+            let handles = life.handles.iter().map(|of| of.first());
             handles
-                .map(|of| of.first().map(memcg::Group::usage))
+                .map(|of| of.map(|group| samples_of(group, &items, has_ledger)))
                 .collect()
         };
-        let before = usages(self);
-        let waiting: Vec<u64> = (self.handles.iter())
-            .map(|of| of.first().map_or(0, |group| group.waiting_count() as u64))
-            .collect();
+        let before = (of_groups(self), samples_of_all(&runtime));
         let layer =
             |figure: u8| format!("# TYPE memcg_of_a_layer gauge\nmemcg_of_a_layer {figure}\n");
         let new = || {
             let exposition = Exposition::new(&runtime).depth(depth).top(top);
+            let exposition = if has_ledger {
+                exposition.ledger()
+            } else {
+                exposition
+            };
             // A layer that comes again takes the place of itself, and of no other.
+            let exposition = exposition
+                .layer("one", layer(1))
+                .layer("two", layer(2))
+                .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3));
             Page {
-                exposition: exposition
-                    .layer("one", layer(1))
-                    .layer("two", layer(2))
-                    .layer(if form.is_multiple_of(2) { "one" } else { "two" }, layer(3)),
+                observed: Observed::new(exposition.clone()),
+                exposition,
                 names: BTreeMap::new(),
             }
         };
@@ -157,47 +459,45 @@ impl Life {
             );
         }
         let root = figure("memcg_usage_bytes", "/");
-        let after = usages(self);
-        let is_set = |limit: u64| (limit < u64::MAX).then_some(limit);
-        let above_zero = |bytes: u64| (bytes > 0).then_some(bytes);
-        for (group, handles) in self.handles.iter().enumerate() {
+        let after = (of_groups(self), samples_of_all(&runtime));
+        let mut found: BTreeMap<String, Samples> = BTreeMap::new();
+        let mut of_all = Samples::new();
+        for Sample {
+            name,
+            labels,
+            figure,
+        } in &samples
+        {
+            let mut labels = labels.clone();
+            let depth = labels.remove("depth");
+            let of = match labels.remove("group") {
+                Some(group) if group == "other" => continue,
+                Some(group) => {
+                    let level = depth.and_then(|depth| depth.parse().ok());
+                    assert_eq!(level.as_ref(), shown.get(&group), "the level of {group}");
+                    found.entry(group).or_default()
+                }
+                None if labels.contains_key("layer") => continue,
+                None => &mut of_all,
+            };
+            of.insert((name.clone(), labels), figure.parse().expect("a number"));
+        }
+        agree("the runtime", &of_all, &before.1, &after.1);
+        for (group, (before, after)) in before.0.iter().zip(&after.0).enumerate() {
             let path = self.twin.path(group);
             let is_shown = self.twin.groups[group].online && shown.contains_key(&path);
-            let Some(handle) = handles.first().filter(|_| is_shown) else {
+            let (Some(before), Some(after)) = (before, after) else {
                 continue;
             };
-            let max = self.twin.groups[group].max[0];
-            let known = [
-                ("memcg_peak_bytes", Some(handle.peak())),
-                ("memcg_forced_bytes", Some(handle.forced())),
-                ("memcg_max_bytes", (max < u64::MAX).then_some(max)),
-                ("memcg_refused_charges_total", Some(handle.refused_count())),
-                ("memcg_waiting_charges", Some(waiting[group])),
-                ("memcg_high_bytes", is_set(handle.inspect().high())),
-                ("memcg_soft_bytes", is_set(handle.inspect().soft())),
-                ("memcg_low_bytes", above_zero(handle.inspect().low())),
-                ("memcg_min_bytes", above_zero(handle.inspect().min())),
-            ];
-            let usage = figure("memcg_usage_bytes", &path);
-            let is_right = usage == before[group] || usage == after[group];
-            // Else a thread of the runtime has moved credit meanwhile.
-            assert!(
-                is_right || before[group] != after[group],
-                "usage of {path}: {usage:?}, {:?} before and after",
-                before[group]
-            );
-            for (name, known) in known {
-                // A thread of the runtime may end a wait meanwhile.
-                if name == "memcg_waiting_charges"
-                    && handle.waiting_count() as u64 != waiting[group]
-                {
-                    continue;
-                }
-                // Figures of so many bytes have fractions.
-                let found = figure(name, &path).map(|found| found.min(1 << 50));
-                assert_eq!(found, known.map(|it| it.min(1 << 50)), "{name} of {path}");
+            if is_shown {
+                agree(&path, &found[&path], before, after);
+                let of_max = (String::from("memcg_max_bytes"), BTreeMap::new());
+                let max = self.twin.groups[group].max[0];
+                let known = (max < u64::MAX).then_some(max as f64);
+                assert_eq!(before.get(&of_max).copied(), known, "the max of {path}");
             }
         }
+        self.sinks_agree(form, &samples);
         let others = samples
             .iter()
             .filter(|it| it.name == "memcg_usage_bytes" && it.labels["group"] == "other");
@@ -217,9 +517,109 @@ impl Life {
         }
     }
 
+    /// A recorder of the facade and a meter of OpenTelemetry are told what the page has.
+    fn sinks_agree(&self, form: u8, samples: &[Sample]) {
+        let page = &self.adapters.pages.0[&form];
+        let (recorded, (observed, units)) = (recorded(&page.exposition), page.observed.collect());
+        let later = parse(&page.exposition.openmetrics());
+        let by_name = |samples: &[Sample]| -> Samples {
+            let of_tree = samples.iter();
+            let of_tree = of_tree.filter(|it| !it.labels.contains_key("layer"));
+            let named = of_tree.map(|it| {
+                let figure = it.figure.parse().expect("a number");
+                ((it.name.clone(), it.labels.clone()), figure)
+            });
+            named.collect()
+        };
+        let (before, after) = (by_name(samples), by_name(&later));
+        // Times in whole nanoseconds: a factor is not a divisor.
+        let whole = |samples: &Samples| -> Samples {
+            let whole = |((name, labels), figure): (&(String, _), &f64)| {
+                let factor = match name.contains("seconds") || name.contains(".pressure.") {
+                    true => 1e9,
+                    false => 1.0,
+                };
+                let figure = (figure * factor).round_ties_even();
+                ((name.clone(), BTreeMap::clone(labels)), figure)
+            };
+            samples.iter().map(whole).collect()
+        };
+        let named = (whole(&before), whole(&after));
+        agree("a recorder", &whole(&recorded), &named.0, &named.1);
+        // Names there have points and no units. A time is in nanoseconds, but for those of pressure; and
+        // what has a unit of its own says that beside.
+        let as_observed = |samples: Samples| -> Samples {
+            let observed = |((name, mut labels), figure): ((String, BTreeMap<_, _>), f64)| {
+                let stem = name.trim_end_matches("_total");
+                let (stem, unit) = match stem {
+                    "memcg_stat_events" => ("memcg_stat", "events"),
+                    "memcg_stat_time_seconds" => ("memcg_stat", "nanoseconds"),
+                    _ => match (stem.strip_suffix("_bytes"), stem.strip_suffix("_seconds")) {
+                        (Some(stem), _) => (stem, "bytes"),
+                        (_, Some(stem)) => (stem, "nanoseconds"),
+                        _ => (stem, "events"),
+                    },
+                };
+                let of_pressure = stem.starts_with("memcg_pressure_");
+                let factor = match unit {
+                    "nanoseconds" if !of_pressure => 1e9,
+                    _ => 1.0,
+                };
+                if let Some(counter) = labels.get("counter").cloned() {
+                    let of_root = &self.handles[0][0];
+                    let counter = of_root.counters().find(|it| it.name() == counter);
+                    let unit = match counter.expect("it is shown").unit() {
+                        Unit::Bytes => "bytes",
+                        Unit::Nanoseconds => "nanoseconds",
+                        _ => "events",
+                    };
+                    labels.insert(String::from("unit"), unit.into());
+                }
+                let point = |name: &str| {
+                    let rest = name.strip_prefix("memcg_").unwrap_or(name);
+                    let families = ["pressure_waiting", "pressure_stalled"];
+                    let is_in_family = rest.starts_with("counter_") || families.contains(&rest);
+                    match rest.split_once('_').filter(|_| is_in_family) {
+                        Some((family, rest)) => format!("memcg.{family}.{rest}"),
+                        None => format!("memcg.{rest}"),
+                    }
+                };
+                ((point(stem), labels), figure * factor)
+            };
+            samples.into_iter().map(observed).collect()
+        };
+        let (before, after) = (whole(&as_observed(before)), whole(&as_observed(after)));
+        agree("a meter", &whole(&observed), &before, &after);
+        for (name, unit) in units {
+            let known = match name.strip_prefix("memcg.").unwrap_or(&name) {
+                of if of.starts_with("pressure.") => "s",
+                "stat" | "counter.usage" | "counter.peak" | "counter.max" => "",
+                "waiting_charges"
+                | "pressure_level"
+                | "refused_charges"
+                | "events"
+                | "counter.refused_charges"
+                | "groups"
+                | "dying_groups"
+                | "barrier_degraded"
+                | "drains"
+                | "barriers"
+                | "stat_flushes" => "1",
+                _ => "By",
+            };
+            // What counts nothing but itself may say so or not.
+            assert!(
+                unit == known || unit.is_empty() && known == "1",
+                "{name} is in {unit:?}"
+            );
+        }
+    }
+
     /// They keep the runtime.
     pub(in crate::life) fn forget_pages(&mut self) {
-        self.adapters.pages = Pages::default();
+        for page in std::mem::take(&mut self.adapters.pages.0).into_values() {
+            page.observed.end();
+        }
     }
 
     fn read_files(&mut self, number: u8) {

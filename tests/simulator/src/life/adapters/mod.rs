@@ -10,8 +10,11 @@
 //!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
 //!   other layers around; `slow`: what goes by the system's clock;
 //! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
-//! * `host`: the files of the system; `levels`: control groups in each other;
-//! * `metrics`: what is read and written from outside; `questions`: clients of a socket.
+//!   `moves`: many pages, which move in part;
+//! * `host`: the files of the system; `levels`: control groups in each other; `systems`: both versions of
+//!   them, and all other files;
+//! * `metrics`: what is read and written from outside; `sinks`: what hears of the same figures, and of
+//!   events; `questions`: clients of a socket.
 
 mod allocators;
 mod channels;
@@ -23,12 +26,15 @@ mod host;
 mod layered;
 mod levels;
 mod metrics;
+mod moves;
 mod paced;
 mod questions;
 mod queued;
 mod requests;
+mod sinks;
 mod slow;
 mod streams;
+mod systems;
 mod tasks;
 
 use std::future::Future;
@@ -208,11 +214,17 @@ impl Life {
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
             Adapter::Slow(seed) => slow::live(*seed),
+            Adapter::Moves(seed) => moves::live(*seed),
             Adapter::Values(group, seed) => self.values_that_panic(op, *group, *seed),
             Adapter::HostLevels(seed) => levels::read(*seed),
+            Adapter::HostSystem(seed) => systems::live(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
             Adapter::HostUncharged(seed) => levels::make_room(*seed),
             Adapter::Ask(seed) => questions::ask(*seed),
+            Adapter::Lines(seed) => {
+                sinks::lines(*seed);
+                metrics::layers(*seed);
+            }
             Adapter::Pages(..)
             | Adapter::PushPages(..)
             | Adapter::PopPages(..)

@@ -5,16 +5,20 @@
 //! said all is given its answers in their order, and then its end; and nothing is kept of one that has
 //! gone.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limits, Runtime};
-use memcg_observe::Endpoint;
+use memcg::{Bytes, Event, Group, Limits, Runtime};
+use memcg_observe::protocol::{Answer, CounterRow, INCIDENTS_MAX, Incident, ROWS_MAX, Row, Rows};
+use memcg_observe::{Endpoint, Exposition, GroupFile, serve};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+
+use crate::script::pick;
 
 const STEPS: usize = 30;
 const CLIENTS: usize = 5;
@@ -75,29 +79,204 @@ fn sockets() -> usize {
 
 /// What is asked, and what comes.
 struct Twin {
+    one: Group,
     max: u64,
+    may_set: bool,
+}
+
+/// A question of the present, and what is wrong with its answer.
+type Check = Box<dyn Fn(&str) -> Option<String>>;
+
+fn is_line(known: String) -> Check {
+    Box::new(move |found| (found != known).then(|| format!("not {known:?}")))
+}
+
+fn begins(known: &'static str) -> Check {
+    Box::new(move |found| (!found.starts_with(known)).then(|| format!("not {known:?}")))
+}
+
+/// The row of a group, as its handle says it. Nobody charges meanwhile.
+fn row_of(group: &Group, depth: usize) -> Row {
+    let inspect = group.inspect();
+    let limits = group.limits();
+    let count = |(event, count): (Event, u64)| (event.name().to_string(), count);
+    let events = group.events();
+    let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
+    let counters = group.counters().map(|counter| {
+        let row = CounterRow {
+            unit: String::from("events"),
+            usage: counter.usage(),
+            stocked_bound: counter.stocked_bound(),
+            peak: counter.peak(),
+            max: counter.max(),
+            refused: counter.refused_count(),
+        };
+        (counter.name().to_string(), row)
+    });
+    Row {
+        path: group.path(),
+        depth,
+        children: inspect.child_count(),
+        usage: group.usage(),
+        stocked_bound: group.memory().stocked_bound(),
+        peak: group.peak(),
+        forced: group.forced(),
+        max: group.max(),
+        high: inspect.high(),
+        soft: inspect.soft(),
+        low: inspect.low(),
+        min: inspect.min(),
+        share: limits.share.unwrap_or(0),
+        importance: limits.importance,
+        waiting: group.waiting_count() as u64,
+        refused: group.refused_count(),
+        events: events.map(count).collect(),
+        stats: BTreeMap::new(),
+        counters: counters.collect(),
+        pressure: group.pressure().into(),
+        uncharged: inspect.uncharged(),
+        pressure_level: group.pressure_level().name().to_string(),
+    }
 }
 
 impl Twin {
-    fn question(&mut self, rng: &mut Xoshiro256PlusPlus) -> (String, String) {
+    fn question(&mut self, rng: &mut Xoshiro256PlusPlus) -> (String, Check) {
         let get = |file: &str| format!(r#"{{"get":{{"path":"/one","file":"{file}"}}}}"#);
-        let ok = |text: &str| format!("{{\"ok\":{text}}}\n");
-        match rng.random_range(0..7) {
+        let ok = |text: &str| is_line(format!("{{\"ok\":{text}}}\n"));
+        match rng.random_range(0..11) {
+            7 | 8 => self.rows(rng),
+            9 | 10 => self.incidents(rng),
             0 | 1 => (get("memory.max"), ok(&format!("\"{}\\n\"", self.max))),
             2 => (get("memcg.live"), ok("\"3000\\n\"")),
             3 | 4 => {
-                self.max = rng.random_range(4_000..9_000);
-                let set = format!(
-                    r#"{{"set":{{"path":"/one","file":"memory.max","to":"{}"}}}}"#,
-                    self.max
-                );
-                (set, ok("null"))
+                let max = rng.random_range(4_000..9_000);
+                let set = |file: &str, to: &str| {
+                    format!(r#"{{"set":{{"path":"/one","file":"{file}","to":"{to}"}}}}"#)
+                };
+                if rng.random_bool(0.2) {
+                    let (file, to) = pick(rng, &[("memory.max", "some"), ("memory.peak", "0")]);
+                    return (set(file, to), begins("{\"error\":"));
+                }
+                let question = set("memory.max", &max.to_string());
+                if self.may_set {
+                    self.max = max;
+                    (question, ok("null"))
+                } else {
+                    (question, begins("{\"error\":"))
+                }
             }
-            5 => (get("memory.nothing"), String::from("{\"error\":")),
-            _ => (
-                String::from("{\"metrics\":{}}"),
-                String::from("{\"ok\":\"# "),
-            ),
+            5 => (get("memory.nothing"), begins("{\"error\":")),
+            _ => {
+                let path = self.one.path();
+                let is_whole = move |found: &str| {
+                    let is_it = found.starts_with("{\"ok\":\"# ") && found.contains(&path);
+                    let ends = found.ends_with("# EOF\\n\"}\n");
+                    let mut lines: Vec<&str> = found.split("\\n").collect();
+                    let many = lines.len();
+                    lines.sort_unstable();
+                    lines.dedup();
+                    let is_right = is_it && ends && lines.len() == many;
+                    (!is_right).then(|| String::from("not the page, or some of it twice"))
+                };
+                (String::from("{\"metrics\":{}}"), Box::new(is_whole))
+            }
+        }
+    }
+
+    /// The group and those below it, or those of the root; or too many of them.
+    fn rows(&self, rng: &mut Xoshiro256PlusPlus) -> (String, Check) {
+        let (depth, top) = pick(
+            rng,
+            &[(0, 0), (1, 1), (1, 50), (2, 500), (2, 501), (1_001, 1)],
+        );
+        // A later question of the client may set another max before the answer is looked at.
+        let (one, max) = (self.one.clone(), self.max);
+        let question = format!(r#"{{"rows":{{"path":"/one","depth":{depth},"top":{top}}}}}"#);
+        if depth * top > ROWS_MAX {
+            return (question, begins("{\"error\":"));
+        }
+        let is_right = move |found: &str| {
+            let found: Answer<Rows> = serde_json::from_str(found).expect("rows");
+            let Answer::Ok(Rows { mut rows, others }) = found else {
+                return Some(String::from("no rows"));
+            };
+            // The largest; which of those that are equal is not said.
+            let below = one.children();
+            let mut usages: Vec<u64> = below.iter().map(Group::usage).collect();
+            usages.sort_unstable_by(|one, other| other.cmp(one));
+            usages.truncate(if depth > 0 { top } else { 0 });
+            let found = rows.iter().skip(1).map(|row| row.usage);
+            if !found.eq(usages.iter().copied()) {
+                return Some(format!("not the largest: {usages:?}"));
+            }
+            let with_path = |row: &Row| below.iter().find(|group| group.path() == row.path);
+            let mut known = vec![row_of(&one, 0)];
+            known[0].max = max;
+            let shown = rows.iter().skip(1).filter_map(with_path);
+            known.extend(shown.map(|group| row_of(group, 1)));
+            // Items of the crate's own are in the figures of the page.
+            rows.iter_mut().for_each(|row| row.stats.clear());
+            let sum: u64 = known[1..].iter().map(|row| row.usage).sum();
+            let others_known = if depth > 0 {
+                vec![(1, one.usage() - sum)]
+            } else {
+                Vec::new()
+            };
+            let others: Vec<_> = others.into_iter().filter(|other| other.0 == 1).collect();
+            let is_right = rows == known && others == others_known;
+            (!is_right).then(|| format!("not {known:?} and {others_known:?}"))
+        };
+        (question, Box::new(is_right))
+    }
+
+    /// The last refusals and victims.
+    fn incidents(&self, rng: &mut Xoshiro256PlusPlus) -> (String, Check) {
+        let most = pick(rng, &[0, 1, 2, 5, INCIDENTS_MAX, INCIDENTS_MAX + 1]);
+        let question = format!(r#"{{"incidents":{{"path":"/one","most":{most}}}}}"#);
+        if most > INCIDENTS_MAX {
+            return (question, begins("{\"error\":"));
+        }
+        let one = self.one.clone();
+        let is_right = move |found: &str| {
+            let found: Answer<Vec<Incident>> = serde_json::from_str(found).expect("incidents");
+            let mut known = one.inspect().incidents();
+            let known = known.split_off(known.len().saturating_sub(most));
+            let known: Vec<Incident> = known.into_iter().map(Incident::from).collect();
+            (found != Answer::Ok(known.clone())).then(|| format!("not {known:?}"))
+        };
+        (question, Box::new(is_right))
+    }
+}
+
+/// What is at the place of a socket before it is served, and whose file it is afterwards.
+fn take_turns(runtime: &Runtime, path: &Path, rng: &mut Xoshiro256PlusPlus) {
+    match rng.random_range(0..4) {
+        0 => {
+            // Nobody listens any more.
+            drop(UnixListener::bind(path).expect("a new socket"));
+            assert!(path.exists(), "what is left of it");
+        }
+        1 => {
+            let _other = UnixListener::bind(path).expect("a new socket");
+            let error = serve(runtime, path).expect_err("the place is taken");
+            assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+            std::fs::remove_file(path).expect("it is there");
+        }
+        2 => {
+            std::fs::write(path, "a note").expect("a new file");
+            let error = serve(runtime, path).expect_err("the place is taken");
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+            let found = std::fs::read_to_string(path).expect("it is there");
+            assert_eq!(found, "a note", "the file of another");
+            std::fs::remove_file(path).expect("it is there");
+        }
+        _ => {
+            let first = serve(runtime, path).expect("a new socket");
+            std::fs::remove_file(path).expect("it is there");
+            let second = serve(runtime, path).expect("a new socket");
+            drop(first);
+            assert!(path.exists(), "the file of the server that came later");
+            assert_eq!(second.path(), path, "where it is");
         }
     }
 }
@@ -105,16 +284,52 @@ impl Twin {
 pub(super) fn ask(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let runtime = Runtime::builder().batch(Bytes(0)).build();
-    let runtime = runtime.expect("a configuration that holds");
-    let one = runtime.root().create("one", Limits::new().max(5_000));
+    let mut builder = Runtime::builder().batch(Bytes(0));
+    let files = builder.counter("files", memcg::Unit::Events);
+    let runtime = builder.build().expect("a configuration that holds");
+    let of_root = runtime.root().counter(files).expect("declared");
+    of_root.set_batch(0);
+    let limits = Limits::new().max(5_000).low(500).importance(7);
+    let one = runtime.root().create("one", limits);
     let one = one.expect("nothing is in the way");
-    let held = one.charge(3_000).expect("there is room");
+    let mut held = vec![one.charge(1_000).expect("there is room")];
+    // Those below have all that is left, each less than the one before. Many make a long page.
+    let below = pick(&mut rng, &[1, 4, 4, 4, 400]);
+    let mut left = 2_000;
+    for number in 0..below {
+        let group = one.create(number, Limits::new());
+        let group = group.expect("nothing is in the way");
+        let bytes = if number + 1 == below { left } else { left / 2 };
+        held.push(group.charge(bytes).expect("there is room"));
+        left -= bytes;
+        if number == 0 {
+            let [charge] = group.charge_set(&[(files, 3)]).expect("no limit");
+            held.push(charge);
+        }
+    }
+    // So many are kept, whatever the socket's own setting is.
+    let keeps = rng.random_range(1..6);
+    runtime.keep_incidents(keeps);
     let path = folder.path().join("socket");
-    let serving = Endpoint::new(&runtime).allow_set(true).serve(&path);
+    take_turns(&runtime, &path, &mut rng);
+    runtime.keep_incidents(keeps);
+    let may_set = rng.random_bool(0.7);
+    let page = Exposition::new(&runtime).top(500);
+    let endpoint = Endpoint::new(&runtime).allow_set(may_set).exposition(page);
+    let serving = endpoint.incidents(0).serve(&path);
     let serving = serving.expect("a new socket");
+    for _ in 0..rng.random_range(0..8) {
+        assert!(one.charge(20_000).is_err(), "more than its max");
+    }
+    let refused = one.refused_count();
+    let kept = one.inspect().incidents().len() as u64;
+    assert_eq!(kept, refused.min(keeps as u64), "incidents that are kept");
     let before = sockets();
-    let mut twin = Twin { max: 5_000 };
+    let mut twin = Twin {
+        one: one.clone(),
+        max: 5_000,
+        may_set,
+    };
     let mut clients: Vec<Client> = Vec::new();
     for _ in 0..STEPS {
         if clients.len() < CLIENTS && rng.random_bool(0.4) {
@@ -141,11 +356,12 @@ pub(super) fn ask(seed: u64) {
         }
         for (line, known) in asked {
             let found = client.answer();
-            assert!(
-                found.starts_with(&known),
-                "{line}: {found:?}, not {known:?}"
-            );
+            if let Some(fault) = known(&found) {
+                panic!("{line}: {found:?}, {fault}");
+            }
         }
+        let max = GroupFile::Max.read(&one);
+        assert_eq!(max, format!("{}\n", twin.max), "the max that was set");
         match ends {
             0 | 1 => client.ends(),
             2 => {

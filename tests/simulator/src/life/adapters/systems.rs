@@ -1,0 +1,697 @@
+//! Whole systems, as their files show them: control groups of both versions, mounts that show a part of
+//! a hierarchy, and figures that are there or not.
+//!
+//! What the files mean is said again, naively: limits, the memory of the process, what cannot be given
+//! back, pressure, and how much is asked for.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memcg::{Bytes, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
+use memcg_host::{Host, HostLimit, Reconciler, StallSource};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::host::{PERIOD, wait_for, write};
+use crate::script::pick;
+
+const STEPS: usize = 5;
+const MACHINE: u64 = 64 << 20;
+
+/// The own group first.
+const GROUPS: [&str; 3] = ["/a/b", "/a", "/"];
+
+const OF_STAT_V2: [&str; 17] = [
+    "anon",
+    "file",
+    "shmem",
+    "inactive_file",
+    "active_file",
+    "unevictable",
+    "swapcached",
+    "sock",
+    "hugetlb",
+    "slab_unreclaimable",
+    "slab_reclaimable",
+    "kernel",
+    "kernel_stack",
+    "pagetables",
+    "sec_pagetables",
+    "percpu",
+    "vmalloc",
+];
+const OF_STAT_V1: [&str; 10] = [
+    "total_rss",
+    "total_cache",
+    "total_shmem",
+    "total_inactive_file",
+    "total_active_file",
+    "total_unevictable",
+    "total_swapcached",
+    "total_swap",
+    "hierarchical_memory_limit",
+    "hierarchical_memsw_limit",
+];
+const OF_MEMINFO: [&str; 9] = [
+    "Hugetlb",
+    "AnonPages",
+    "Shmem",
+    "SUnreclaim",
+    "KernelStack",
+    "PageTables",
+    "SecPageTables",
+    "Percpu",
+    "SReclaimable",
+];
+const OF_STATUS: [&str; 4] = ["RssAnon", "RssFile", "RssShmem", "VmSwap"];
+
+/// Figures of a file, by their keys.
+type Figures = BTreeMap<&'static str, u64>;
+
+fn figures(rng: &mut Xoshiro256PlusPlus, keys: &[&'static str], grain: u64) -> Figures {
+    let there = rng.random_range(0.2..1.0);
+    let of = keys.iter().filter(|_| rng.random_bool(there));
+    let of: Vec<_> = of.copied().collect();
+    // Files have more than their parts.
+    let most = |key: &str| {
+        if ["file", "total_cache"].contains(&key) {
+            60
+        } else {
+            12
+        }
+    };
+    of.into_iter()
+        .map(|key| (key, rng.random_range(0..most(key)) * grain))
+        .collect()
+}
+
+fn lines(of: &Figures) -> String {
+    of.iter()
+        .map(|(key, figure)| format!("{key} {figure}\n"))
+        .collect()
+}
+
+fn in_kib(of: &Figures) -> String {
+    let line = |(key, figure): (&&str, &u64)| format!("{key}:  {} kB\n", figure >> 10);
+    of.iter().map(line).collect()
+}
+
+/// What a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Says {
+    Nothing,
+    Unlimited,
+    Rubbish,
+    /// It is a folder, and cannot be read.
+    Folder,
+    Bytes(u64),
+    Stat(Figures),
+}
+
+impl Says {
+    fn limit(rng: &mut Xoshiro256PlusPlus) -> Says {
+        match rng.random_range(0..10) {
+            0 | 1 => Says::Nothing,
+            2 | 3 => Says::Unlimited,
+            4 if rng.random_bool(0.3) => Says::Rubbish,
+            5 if rng.random_bool(0.2) => Says::Folder,
+            _ => Says::Bytes(rng.random_range(0..40) << 19),
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(self, Says::Rubbish | Says::Folder)
+    }
+}
+
+/// A mount of the hierarchy: the group that it shows, and where.
+type Mount = (&'static str, &'static str);
+
+/// Which mounts there are of the hierarchy that limits memory.
+const MOUNTS: [&[Mount]; 6] = [
+    &[("/", "/sys/fs/cgroup")],
+    &[("/a/b", "/sys/fs/cgroup")],
+    &[("/a", "/sys/fs/cgroup")],
+    &[("/a/b", "/own"), ("/", "/sys/fs/cgroup")],
+    &[("/", "/sys/fs/cgroup"), ("/a", "/part")],
+    // The own group is in none.
+    &[("/c", "/sys/fs/cgroup")],
+];
+
+struct System {
+    folder: TempDir,
+    version: u8,
+    mounts: &'static [Mount],
+    /// The own group is not where it should be, though those above are.
+    is_gone: bool,
+    /// By level and file.
+    says: BTreeMap<(usize, &'static str), Says>,
+    meminfo: Figures,
+    /// What the process has; `None`: it is not said.
+    resident: Option<u64>,
+    status: Figures,
+    /// Of the machine, in microseconds.
+    lost: Option<u64>,
+}
+
+impl System {
+    fn new(rng: &mut Xoshiro256PlusPlus) -> System {
+        let version = rng.random_range(1..3);
+        let mounts = pick(rng, &MOUNTS);
+        let may_be_gone = mounts.iter().all(|(group, _)| *group != GROUPS[0]);
+        let system = System {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            version,
+            mounts,
+            is_gone: may_be_gone && rng.random_bool(0.3),
+            says: BTreeMap::new(),
+            meminfo: Figures::new(),
+            resident: Some(9 << 20),
+            status: Figures::new(),
+            lost: None,
+        };
+        let mount = |(number, (group, at)): (usize, &Mount)| {
+            let kind = match version {
+                1 => "cgroup cgroup rw,memory",
+                _ => "cgroup2 cgroup rw",
+            };
+            format!("{} 23 0:26 {group} {at} rw,nosuid - {kind}\n", 30 + number)
+        };
+        let mounts: String = system.mounts.iter().enumerate().map(mount).collect();
+        let root = system.folder.path();
+        write(root, "proc/self/mountinfo", &mounts);
+        let own = match version {
+            1 => "7:cpu:/\n4:memory:/a/b\n",
+            _ => "0::/a/b\n",
+        };
+        write(root, "proc/self/cgroup", own);
+        for (group, at) in system.mounts {
+            let there = GROUPS[usize::from(system.is_gone)..].iter();
+            for level in there.chain([group]) {
+                if let Some(dir) = System::below((group, at), level) {
+                    std::fs::create_dir_all(root.join(dir)).expect("a folder");
+                }
+            }
+        }
+        system
+    }
+
+    fn host(&self) -> Host {
+        Host::at(self.folder.path())
+    }
+
+    fn limit_files(&self) -> &'static [&'static str] {
+        match self.version {
+            1 => &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"],
+            _ => &["memory.max", "memory.high", "memory.swap.max"],
+        }
+    }
+
+    /// The folder of a group, below the root, where the mount shows it.
+    fn below((of, at): (&str, &str), group: &str) -> Option<String> {
+        let below = group.strip_prefix(of)?;
+        let is_below = below.is_empty() || of == "/" || below.starts_with('/');
+        let below = below.trim_start_matches('/');
+        is_below.then(|| match below {
+            "" => at[1..].to_string(),
+            below => format!("{}/{below}", &at[1..]),
+        })
+    }
+
+    /// The levels that are shown, the own group first, each by its number and its folder: that of the
+    /// mount that shows the most.
+    fn shown(&self) -> Vec<(usize, String)> {
+        let mut mounts = self.mounts.to_vec();
+        mounts.sort_by_key(|(group, _)| group.len());
+        let dir = |group: &str| mounts.iter().find_map(|&mount| System::below(mount, group));
+        let shown = GROUPS.iter().enumerate().skip(usize::from(self.is_gone));
+        let shown: Vec<_> = shown
+            .filter_map(|(level, group)| Some((level, dir(group)?)))
+            .collect();
+        if shown.is_empty() {
+            // Some other group, which is better than nothing: its files are those of the top.
+            return vec![(2, mounts[0].1[1..].to_string())];
+        }
+        shown
+    }
+
+    /// Some other group is all that is shown.
+    fn has_other(&self) -> bool {
+        let is_above = |group: &str| GROUPS[usize::from(self.is_gone)..].contains(&group);
+        !self.mounts.iter().any(|(group, _)| is_above(group))
+    }
+
+    fn path(&self, dir: &str, file: &str) -> PathBuf {
+        self.folder.path().join(dir).join(file)
+    }
+
+    /// A file of a level says this from here on, wherever it is mounted.
+    fn say(&mut self, level: usize, file: &'static str, says: Says) {
+        for (number, dir) in self.everywhere() {
+            if number != level {
+                continue;
+            }
+            let path = self.path(&dir, file);
+            if path.is_dir() {
+                std::fs::remove_dir(&path).expect("an empty folder");
+            } else {
+                _ = std::fs::remove_file(&path);
+            }
+            let text = match &says {
+                Says::Nothing => continue,
+                Says::Folder => {
+                    std::fs::create_dir(&path).expect("a folder");
+                    continue;
+                }
+                Says::Unlimited if self.version == 1 => String::from("9223372036854771712\n"),
+                Says::Unlimited => String::from("max\n"),
+                Says::Rubbish => String::from("a lot\n"),
+                Says::Bytes(bytes) => format!("{bytes}\n"),
+                Says::Stat(figures) => lines(figures),
+            };
+            write(self.folder.path(), &format!("{dir}/{file}"), &text);
+        }
+        self.says.insert((level, file), says);
+    }
+
+    /// Each folder of each level, in all mounts.
+    fn everywhere(&self) -> Vec<(usize, String)> {
+        if self.has_other() {
+            return self.shown();
+        }
+        let of = |&mount: &Mount| {
+            let dirs = GROUPS.iter().enumerate().skip(usize::from(self.is_gone));
+            dirs.filter_map(move |(level, group)| Some((level, System::below(mount, group)?)))
+        };
+        self.mounts.iter().flat_map(of).collect()
+    }
+
+    fn said(&self, level: usize, file: &'static str) -> &Says {
+        self.says.get(&(level, file)).unwrap_or(&Says::Nothing)
+    }
+
+    fn stat(&self, level: usize) -> Option<&Figures> {
+        match self.said(level, "memory.stat") {
+            Says::Stat(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    fn change(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let level = rng.random_range(0..3);
+        match rng.random_range(0..8) {
+            0..3 => {
+                let file = pick(rng, self.limit_files());
+                self.say(level, file, Says::limit(rng));
+            }
+            3 | 4 => {
+                let says = match rng.random_range(0..8) {
+                    0 => Says::Nothing,
+                    1 if rng.random() => Says::Folder,
+                    _ if self.version == 1 => Says::Stat(figures(rng, &OF_STAT_V1, 1 << 19)),
+                    _ => Says::Stat(figures(rng, &OF_STAT_V2, 1 << 19)),
+                };
+                self.say(level, "memory.stat", says);
+            }
+            5 if self.version == 1 => {
+                let file = pick(rng, &["memory.use_hierarchy", "memory.kmem.usage_in_bytes"]);
+                let bytes = match file {
+                    "memory.use_hierarchy" => rng.random_range(0..2),
+                    _ => rng.random_range(0..12) << 20,
+                };
+                self.say(level, file, Says::Bytes(bytes));
+            }
+            5 | 6 => self.meminfo = figures(rng, &OF_MEMINFO, 1 << 20),
+            _ => {
+                self.resident = rng.random_bool(0.8).then(|| rng.random_range(8..12) << 20);
+                self.status = figures(rng, &OF_STATUS, 1 << 18);
+            }
+        }
+    }
+
+    /// What the machine and the process say.
+    fn write(&self) {
+        let root = self.folder.path();
+        let meminfo = format!("MemTotal: {} kB\nSwapTotal: 8192 kB\n", MACHINE >> 10);
+        write(root, "proc/meminfo", &(meminfo + &in_kib(&self.meminfo)));
+        let resident = self.resident;
+        let resident = resident.map_or(String::new(), |bytes| {
+            format!("VmRSS: {} kB\n", bytes >> 10)
+        });
+        write(
+            root,
+            "proc/self/status",
+            &(resident + &in_kib(&self.status)),
+        );
+        match self.lost {
+            Some(lost) => {
+                let line =
+                    |kind| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={lost}\n");
+                let text = line("some") + &line("full");
+                write(root, "proc/pressure/memory", &text);
+            }
+            None => _ = std::fs::remove_file(root.join("proc/pressure/memory")),
+        }
+    }
+
+    // === What it means ===
+
+    fn machine(&self) -> u64 {
+        MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(0)
+    }
+
+    /// The limits of the levels that count, the nearest first: each with its file, and whether swap is
+    /// in it. The kernel's own sum of version 1 stands for that of the own group, where it is less than
+    /// all.
+    fn limits(&self) -> Vec<(usize, PathBuf, u64, bool)> {
+        let mut all = Vec::new();
+        let mut levels = self.shown();
+        if self.version == 1 {
+            let ends = levels.iter().enumerate().position(|(number, (level, _))| {
+                number > 0 && *self.said(*level, "memory.use_hierarchy") == Says::Bytes(0)
+            });
+            levels.truncate(ends.unwrap_or(3));
+        }
+        for (level, dir) in &levels {
+            for (number, file) in self.limit_files().iter().take(2).enumerate() {
+                let bytes = match self.said(*level, file) {
+                    // A high of nothing is none.
+                    Says::Bytes(0) if *file == "memory.high" => continue,
+                    Says::Bytes(bytes) => *bytes,
+                    Says::Unlimited => u64::MAX,
+                    _ => continue,
+                };
+                let with_swap = self.version == 1 && number == 1;
+                all.push((*level, self.path(dir, file), bytes, with_swap));
+            }
+        }
+        if self.version == 1 {
+            let (own, dir) = &levels[0];
+            let sums = ["hierarchical_memory_limit", "hierarchical_memsw_limit"];
+            for (key, with_swap) in sums.into_iter().zip([false, true]) {
+                let Some(sum) = self.stat(*own).and_then(|stat| stat.get(key)).copied() else {
+                    continue;
+                };
+                let mut same = all.iter().filter(|of| of.3 == with_swap);
+                if same.all(|of| sum < of.2) {
+                    all.retain(|of| of.3 != with_swap || of.0 != *own);
+                    let at = usize::from(with_swap && all.first().is_some_and(|of| of.0 == *own));
+                    all.insert(at, (*own, self.path(dir, "memory.stat"), sum, with_swap));
+                }
+            }
+        }
+        all
+    }
+
+    fn rubbish(&self) -> usize {
+        let levels = self.shown();
+        let mut count = usize::from(self.is_gone || self.has_other());
+        for (number, (level, _)) in levels.iter().enumerate() {
+            let is_apart =
+                number > 0 && *self.said(*level, "memory.use_hierarchy") == Says::Bytes(0);
+            if self.version == 1 && is_apart {
+                break;
+            }
+            let files = self.limit_files().iter();
+            count += files
+                .filter(|file| self.said(*level, file).is_broken())
+                .count();
+        }
+        let is_own = self.version == 1 && self.said(levels[0].0, "memory.stat").is_broken();
+        count + usize::from(is_own)
+    }
+
+    fn anon(&self) -> u64 {
+        let of = |key| self.status.get(key).copied();
+        let resident = self.resident.unwrap_or(0);
+        let others = of("RssFile").zip(of("RssShmem"));
+        let rest = others.map(|(file, shared)| resident.saturating_sub(file + shared));
+        of("RssAnon").or(rest).unwrap_or(resident)
+    }
+
+    /// Anonymous memory of the nearest group that is limited, or could be.
+    fn group_anon(&self) -> Option<u64> {
+        let (file, key) = match self.version {
+            1 => (self.limit_files()[0], "total_rss"),
+            _ => (self.limit_files()[0], "anon"),
+        };
+        let levels = self.shown();
+        let nearest = levels
+            .iter()
+            .find(|(level, _)| *self.said(*level, file) != Says::Nothing);
+        self.stat(nearest?.0)?.get(key).copied()
+    }
+
+    /// What a level holds and the kernel cannot give back, and what is swapped out.
+    fn held(&self, level: usize) -> Option<(u64, u64)> {
+        let stat = self.stat(level)?;
+        let of = |key: &str| stat.get(key).copied().unwrap_or(0);
+        let (before, anon, file) = match self.version {
+            1 => ("total_", "rss", "cache"),
+            _ => ("", "anon", "file"),
+        };
+        let with = |key: &str| format!("{before}{key}");
+        let anon = *stat.get(with(anon).as_str())?;
+        let listed = ["inactive_file", "active_file", "unevictable", file];
+        let are_there = listed
+            .iter()
+            .all(|key| stat.contains_key(with(key).as_str()));
+        let others = ["inactive_file", "active_file", "shmem", "swapcached"];
+        let others: u64 = others.iter().map(|key| of(&with(key))).sum();
+        let locked = of(&with(file))
+            .saturating_sub(others)
+            .min(of(&with("unevictable")));
+        let pages = anon + of(&with("shmem")) + if are_there { locked } else { 0 };
+        if self.version == 1 {
+            let kernel = match self.said(level, "memory.kmem.usage_in_bytes") {
+                Says::Bytes(bytes) => *bytes,
+                _ => 0,
+            };
+            let machine = self.meminfo.get("SReclaimable").copied().unwrap_or(0);
+            return Some((pages + kernel.saturating_sub(machine), of("total_swap")));
+        }
+        let kinds = &OF_STAT_V2[12..];
+        let kinds: u64 = kinds.iter().map(|key| of(key)).sum::<u64>() + of("slab_unreclaimable");
+        let kernel = kinds.max(of("kernel").saturating_sub(of("slab_reclaimable")));
+        Some((pages + kernel + of("sock") + of("hugetlb"), 0))
+    }
+
+    /// The levels with a limit, the machine last: file, limit, and what is held.
+    fn levels(&self) -> Vec<(Option<PathBuf>, u64, u64)> {
+        let of_process = match self.resident {
+            Some(_) => self.anon(),
+            None => 0,
+        };
+        let mut levels: Vec<_> = self
+            .limits()
+            .into_iter()
+            .filter(|of| of.2 < u64::MAX)
+            .map(|(level, path, bytes, with_swap)| {
+                let (held, swapped) = self.held(level).unwrap_or((of_process, 0));
+                (
+                    Some(path),
+                    bytes,
+                    held + if with_swap { swapped } else { 0 },
+                )
+            })
+            .collect();
+        let kinds = OF_MEMINFO[2..8].iter();
+        let kinds = kinds.map(|key| self.meminfo.get(key).copied().unwrap_or(0));
+        let machine = self
+            .meminfo
+            .get("AnonPages")
+            .map(|anon| anon + kinds.sum::<u64>());
+        levels.push((None, self.machine(), machine.unwrap_or(of_process)));
+        levels
+    }
+
+    fn has_fault(&self) -> bool {
+        let limited = self.limits();
+        let limited = limited.iter().filter(|of| of.2 < u64::MAX);
+        let is_folder = |level: usize| self.said(level, "memory.stat").is_broken();
+        self.rubbish() > 0 || self.resident.is_none() || limited.map(|of| of.0).any(is_folder)
+    }
+
+    // === What is found ===
+
+    fn limits_hold(&self) {
+        let limits = self.host().limits().expect("the machine's memory");
+        let told = |what: &str| format!("{what} of {:?} {:?}", self.mounts, self.says);
+        let least = |takes: &dyn Fn(&PathBuf, bool) -> bool| {
+            let all = self.limits().into_iter();
+            let set = all.filter(|of| of.2 < u64::MAX && takes(&of.1, of.3));
+            set.min_by_key(|of| of.2).map(|of| (of.1, of.2))
+        };
+        let is_high = |path: &PathBuf| path.ends_with("memory.high");
+        let of = |limit: &Option<HostLimit>| {
+            let limit = limit.as_ref();
+            limit.map(|limit| (limit.path.clone(), limit.bytes))
+        };
+        let both = least(&|_, with_swap| with_swap);
+        let memory = least(&|path, with_swap| !with_swap && !is_high(path));
+        let max = match (&memory, &both) {
+            (Some(memory), Some(both)) if both.1 < memory.1 => Some(both.clone()),
+            (None, both) => both.clone(),
+            _ => memory.clone(),
+        };
+        let high = least(&|path, _| is_high(path));
+        assert_eq!(limits.machine, self.machine(), "{}", told("machine"));
+        assert_eq!(of(&limits.max), max, "{}", told("max"));
+        assert_eq!(of(&limits.high), high, "{}", told("high"));
+        let mut swap = 8 << 20;
+        if let Some((_, both)) = both {
+            let memory = memory
+                .map_or(u64::MAX, |memory| memory.1)
+                .min(self.machine());
+            swap = swap.min(both.saturating_sub(memory));
+        }
+        if self.version == 2 {
+            for (level, _) in self.shown() {
+                if let Says::Bytes(bytes) = self.said(level, "memory.swap.max") {
+                    swap = swap.min(*bytes);
+                }
+            }
+        }
+        assert_eq!(limits.swap, swap, "{}", told("swap"));
+        let found = limits.unread.len();
+        assert_eq!(
+            found,
+            self.rubbish(),
+            "{:?} {}",
+            limits.unread,
+            told("faults")
+        );
+        assert_eq!(
+            limits.whole().is_ok(),
+            found == 0,
+            "{}",
+            told("all is read")
+        );
+    }
+
+    fn memory_holds(&self) {
+        let runtime = Runtime::builder().batch(0).build();
+        let runtime = runtime.expect("a configuration that holds");
+        let root = runtime.root();
+        let held = root.charge(Bytes(3 << 20)).expect("no limit");
+        let reconciler = Reconciler::new(&root).host(self.host());
+        let reconciler = reconciler.allocated(|| 5 << 20);
+        let swapped = self.status.get("VmSwap").copied().unwrap_or(0);
+        let Some(resident) = self.resident else {
+            assert!(self.host().memory().is_err(), "the process says nothing");
+            assert!(reconciler.read().is_err(), "the process says nothing");
+            return;
+        };
+        let memory = self.host().memory().expect("what the process has");
+        let found = (memory.resident, memory.anon, memory.swapped);
+        let known = (resident, self.anon(), swapped);
+        assert_eq!(found, known, "of {:?}", self.status);
+        assert_eq!(memory.group_anon, self.group_anon(), "of {:?}", self.says);
+        let now = reconciler.read().expect("what the process has");
+        let all = (self.anon() + swapped) as i64;
+        let known = (all - (3 << 20), Some(2 << 20), Some(all - (5 << 20)));
+        assert_eq!((now.drift(), now.uncharged(), now.kept()), known, "{now}");
+        drop(held);
+    }
+
+    /// Each round asks for what a level has too much, or for a part of all that is anonymous where time
+    /// was lost, and for no more than there is.
+    fn reclaim_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let runtime = Runtime::builder().batch(0).build();
+        let runtime = runtime.expect("a configuration that holds");
+        let root = runtime.root();
+        let usage = pick(rng, &[0, 100_000, MACHINE * 2]);
+        let held = root.force_charge(Bytes(usage));
+        let stingy = Arc::new(GivesNothing) as Arc<dyn Reclaim>;
+        let registration = root.register_reclaimer(stingy, ReclaimPriority::NORMAL);
+        self.lost = rng.random_bool(0.6).then_some(1_000);
+        self.write();
+        let part = |percent| Percent::new(percent).expect("a percentage");
+        let (most, step) = (part(pick(rng, &[50, 90])), part(pick(rng, &[5, 20])));
+        let reclaimer = self.host().reclaimer(&root).period(PERIOD);
+        let reclaimer = reclaimer.anon(most).step(step);
+        let guard = reclaimer.start().expect("files that can be read");
+        let by = match self.lost {
+            Some(_) => StallSource::Totals,
+            None => StallSource::None,
+        };
+        let levels = self.levels();
+        let above = levels.iter();
+        let above = above.map(|(_, limit, held)| held.saturating_sub(most.of(*limit)));
+        let want = above.max().unwrap_or(0);
+        let anon = match self.resident {
+            Some(_) => self.group_anon().unwrap_or(self.anon()),
+            None => 0,
+        };
+        let want_at_stall = want.max(step.of(anon)).min(usage);
+        let want = want.min(usage);
+        let fullest = levels.into_iter().reduce(|most, other| {
+            let is_more =
+                u128::from(other.2) * u128::from(most.1) > u128::from(most.2) * u128::from(other.1);
+            if is_more { other } else { most }
+        });
+        for stalls in 0..2 {
+            let told = || format!("{:?}, not {fullest:?}, {stalls} stalls", guard.state());
+            let is_seen = || {
+                let state = guard.state();
+                let level = state.level.map(|it| (it.path, it.limit, it.held));
+                level == fullest && state.stalls == stalls
+            };
+            wait_for(is_seen, told);
+            let state = guard.state();
+            assert_eq!(
+                state.fault.is_some(),
+                self.has_fault(),
+                "{state:?} of {:?}",
+                self.says
+            );
+            let of_stalls = if want_at_stall > 0 { stalls } else { 0 };
+            let of_others = state.rounds - of_stalls;
+            let known = of_others * want + of_stalls * want_at_stall;
+            assert_eq!(
+                (state.asked, state.freed),
+                (known, 0),
+                "{state:?}, each {want}"
+            );
+            assert!(
+                want > 0 || of_others == 0,
+                "rounds without a reason: {state:?}"
+            );
+            assert_eq!(state.by, by, "{state:?}");
+            // Far more is lost than may be.
+            let Some(lost) = self.lost else { break };
+            self.lost = Some(lost + 30_000_000);
+            self.write();
+            let pressure = self.host().pressure().expect("it is told");
+            let total = Duration::from_micros(lost + 30_000_000);
+            assert_eq!(pressure.some.total, total, "time that was lost");
+        }
+        drop((guard, registration, held));
+        assert_eq!(root.live(), 0, "live at the end");
+    }
+}
+
+struct GivesNothing;
+
+impl Reclaim for GivesNothing {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        0
+    }
+}
+
+pub(super) fn live(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut system = System::new(rng);
+    for _ in 0..STEPS {
+        for _ in 0..pick(rng, &[1, 3, 12]) {
+            system.change(rng);
+        }
+        system.write();
+        system.limits_hold();
+        system.memory_holds();
+    }
+    system.reclaim_holds(rng);
+}
