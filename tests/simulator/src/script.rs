@@ -477,6 +477,7 @@ impl Swarm {
         self.victims |= is_in(89);
         self.stats |= is_in(91);
         self.kmem |= is_in(93);
+        self.idle |= is_in(95);
     }
 
     /// Each part is there in half of the runs, so that crossings of any two come up without all of
@@ -578,7 +579,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
 }
 
 /// Rows of [`what`] that a run may prefer.
-const FOCUSES: [Option<(u8, u8)>; 12] = [
+const FOCUSES: [Option<(u8, u8)>; 14] = [
     None,
     None,
     Some((32, 42)),
@@ -591,6 +592,8 @@ const FOCUSES: [Option<(u8, u8)>; 12] = [
     Some((82, 87)),
     Some((87, 91)),
     Some((91, 95)),
+    Some((95, 98)),
+    Some((98, 108)),
 ];
 
 /// Draws the script of a run.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
-use memcg::{Event, Group, PressureLevel};
+use memcg::{Event, Group, Percent, PressureLevel};
 
 use super::Life;
 use crate::configuration::OOM_TIME;
@@ -139,6 +139,7 @@ impl Life {
         self.hold(Life::items_hold);
         self.hold(Life::events_hold);
         self.hold(Life::listeners_hold);
+        self.follow_pressure();
         self.hold(Life::pools_hold);
         self.hold(Life::ids_hold);
         #[cfg(feature = "adapters")]
@@ -221,6 +222,12 @@ impl Life {
         known.sort();
         ensure_eq!(children, known, "children of {handle:?}");
         if !twin.online {
+            // Of its own thresholds none is met any more.
+            let level = handle.pressure_level();
+            ensure!(
+                level == PressureLevel::Normal || twin.thresholds == (0, 0),
+                "{level:?} at {handle:?}, which is offline"
+            );
             return Ok(());
         }
         let inspect = handle.inspect();
@@ -237,8 +244,20 @@ impl Life {
         let least = maxes.map(|level| self.twin.groups[level].max[0]).min();
         let known = least.unwrap_or(u64::MAX);
         ensure_eq!(handle.effective_max(), known, "the least max of {handle:?}");
+        self.children_hold(handle, group)?;
+        let own = (
+            handle.oom_group(),
+            handle.oom_exempt(),
+            handle.is_observe_only(),
+        );
+        let known = (twin.together, twin.exempt, self.twin.is_observed(group));
+        ensure_eq!(own, known, "(as one, exempt, observes) of {handle:?}");
+        ensure_eq!(handle.memory().batch(), twin.batch, "batch of {handle:?}");
         let limits = handle.limits();
         let of = (limits.setting_name(), limits.importance);
+        let shares = [limits.elevated, limits.critical].map(|it| it.map_or(0, Percent::get));
+        let known: [u8; 2] = twin.thresholds.into();
+        ensure_eq!(shares, known, "thresholds of {handle:?}");
         let known = (twin.setting, twin.importance);
         // A max that follows the host's is named by the host.
         let of = if self.setup.adapters { known } else { of };
@@ -276,6 +295,30 @@ impl Life {
             );
         }
         self.pressure_holds(handle, group)
+    }
+
+    /// The largest children are those of the largest usage, and there are as many as are wanted.
+    fn children_hold(&self, handle: &Group, group: usize) -> Holds {
+        let inspect = handle.inspect();
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let children: Vec<usize> = self.twin.children(group).filter(online).collect();
+        ensure_eq!(
+            inspect.child_count(),
+            children.len(),
+            "children of {handle:?}"
+        );
+        let used = |&child: &usize| self.handles[child].first().map(Group::usage);
+        let Some(mut used) = children.iter().map(used).collect::<Option<Vec<u64>>>() else {
+            return Ok(());
+        };
+        used.sort_unstable_by_key(|&used| std::cmp::Reverse(used));
+        for many in [1, 2, children.len()] {
+            let top = inspect.top(many);
+            let known = &used[..many.min(used.len())];
+            let found: Vec<u64> = top.iter().map(|&(_, used)| used).collect();
+            ensure_eq!(found, known, "the largest {many} of {handle:?}");
+        }
+        Ok(())
     }
 
     /// The level is up where live bytes alone say so, and down a sixteenth below that.
@@ -328,6 +371,31 @@ impl Life {
         Ok(())
     }
 
+    /// A level that is not what it was has changed as often as that is counted, at least once.
+    fn follow_pressure(&mut self) {
+        for group in 0..self.handles.len() {
+            let Some(handle) = self.handles[group].first() else {
+                continue;
+            };
+            let changes = || handle.events().local().get(Event::PressureLevel);
+            let before = changes();
+            let level = handle.pressure_level();
+            let now = changes();
+            let twin = &mut self.twin.groups[group];
+            let is_own = twin.thresholds != (0, 0) && twin.online;
+            let is_known = Some((level, now)).filter(|_| is_own && before == now);
+            if let Some((earlier, count)) = twin.pressure {
+                // Without thresholds it is the level of a group above.
+                let is_up = earlier > PressureLevel::Normal;
+                assert!(
+                    now > count || if is_own { level == earlier } else { !is_up },
+                    "{handle:?} was at {earlier:?}, is at {level:?}, and no change is counted"
+                );
+            }
+            twin.pressure = is_known;
+        }
+    }
+
     /// Above there are no fewer events than below, and those of the group alone are among all.
     fn events_hold(&self) -> Holds {
         for (group, handle) in self.in_hand() {
@@ -341,6 +409,9 @@ impl Life {
                 let (all, local) = (all.get(event), all.local().get(event));
                 let known = match event {
                     Event::OomKill => Some(self.twin.groups[group].killed),
+                    Event::Panic if self.shared.is_quiet() && !self.setup.adapters => {
+                        Some(self.twin.groups[group].panics)
+                    }
                     // Requests and senders of adapters have times of their own.
                     Event::TimedOut if self.shared.is_quiet() && !self.setup.adapters => {
                         Some(self.twin.groups[group].timed_out)

@@ -163,9 +163,11 @@ impl Life {
         let runtime = builder.build().expect("as before");
         let root = runtime.root();
         runtime.keep_incidents(setup.incidents);
+        let shared = Arc::new(Shared::default());
+        shared.set_reclaim_time(setup.reclaim_time);
         Life {
             setup: setup.clone(),
-            twin: Twin::new(setup.max),
+            twin: Twin::new(setup.max, setup.batch),
             ids: vec![root.id()],
             handles: vec![vec![root]],
             runtime: Some(runtime),
@@ -180,7 +182,7 @@ impl Life {
             listeners: Vec::new(),
             hooks: Vec::new(),
             kmems: Vec::new(),
-            shared: Arc::new(Shared::default()),
+            shared,
             actors: (0..setup.threads.max(1)).map(|_| Actor::spawn()).collect(),
             pools,
             keeps: false,
@@ -357,11 +359,23 @@ impl Life {
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
                 if let Some(group) = self.group(group) {
+                    // Of the two each may be set alone.
+                    let alone = op.0 % 4;
                     self.on(op, group, move |group| {
-                        let limits = Limits::new().pressure_levels(elevated, critical);
+                        let mut limits = Limits::new().pressure_levels(elevated, critical);
+                        match alone {
+                            1 => limits.critical = None,
+                            2 => limits.elevated = None,
+                            _ => {}
+                        }
                         group.set_limits(limits).expect("no percentage")
                     });
-                    self.twin.groups[group].thresholds = (elevated, critical);
+                    let before = self.twin.groups[group].thresholds;
+                    self.twin.groups[group].thresholds = match alone {
+                        1 => (elevated, before.1),
+                        2 => (before.0, critical),
+                        _ => (elevated, critical),
+                    };
                 }
             }
             What::Importance(group, importance) => {
@@ -382,6 +396,11 @@ impl Life {
             }
             What::Batch(group, batch) => {
                 if let Some(group) = self.group(group) {
+                    for below in 0..self.twin.groups.len() {
+                        if self.twin.is_within(below, group) && self.twin.groups[below].online {
+                            self.twin.groups[below].batch = batch;
+                        }
+                    }
                     let bound = self.on(op, group, move |group| {
                         group.memory().set_batch(batch);
                         group.memory().stocked_bound()
@@ -536,9 +555,15 @@ impl Life {
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
         self.may_drain(limits.high.is_some());
         self.ranked |= limits.importance.is_some();
-        // A number is one as a text, too.
+        // A number is one as a text, too. Zeros before it make it another name.
         let number = Some(u64::from(name)).filter(|name| name % 12 >= 10);
-        let name = number.map_or_else(|| format!("g{name}"), |number| number.to_string());
+        let name = match (number, name % 12) {
+            (Some(number), _) => number.to_string(),
+            (None, 9) => String::from("010"),
+            (None, 8) => String::from("a name that does not fit where short ones lie"),
+            (None, 7) => String::from("N\u{fc}rnberg"),
+            _ => format!("g{name}"),
+        };
         let number = number.filter(|_| op.0.is_multiple_of(2));
         let expected = self.twin.create(parent, &name, limits);
         let made = self.on(op, parent, move |parent| match given {

@@ -9,7 +9,7 @@ use memcg::simulated_time as clock;
 use memcg::{Bytes, Charge, ChargeError, OnFull};
 
 use super::Life;
-use super::callbacks::Bell;
+use super::callbacks::{self, Bell};
 use super::delays::Delay;
 use crate::holds::Holds;
 use crate::script::{Act, Kind, Op, Size, Verb, What};
@@ -228,7 +228,10 @@ impl Life {
         self.keeps = true;
         let actor = self.actor(op);
         let at = self.actors.iter().position(|it| std::ptr::eq(it, actor));
-        let begun = actor.begin(move || handle.charge_with(Bytes(bytes), OnFull::Wait(time)));
+        let end = clock::now() + time;
+        let begun = actor.begin(move || {
+            callbacks::until(end, || handle.charge_with(Bytes(bytes), OnFull::Wait(time)))
+        });
         let task = Task {
             key: self.twin.key(),
             group,
