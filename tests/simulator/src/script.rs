@@ -1362,10 +1362,13 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
         100 if swarm.limits && swarm.tree => What::Share(a, pick(rng, &[0, 1, 3, 100, u32::MAX])),
+        101 if swarm.vectors && rng.random() => {
+            What::Cover(a, rng.random_range(1..48), rng.random())
+        }
         101 if swarm.tree => What::Apply(a, rng.random_range(0..12), size(rng), rng.random()),
         89..91 => What::Checkpoint(a),
         102 if swarm.victims => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
-        102 if swarm.vectors => What::Cover(a, rng.random_range(1..24), rng.random()),
+        102 if swarm.vectors => What::Cover(a, rng.random_range(1..48), rng.random()),
         103 if swarm.stats => match rng.random_range(0..4) {
             0 | 1 => What::Peak(a),
             2 => What::PeakReset(a),
