@@ -17,7 +17,7 @@ use memcg::{
 };
 
 use super::Life;
-use super::orders::Choice;
+use super::orders::{Candidate, Choice};
 use super::promises::Promises;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure, ensure_eq};
@@ -47,7 +47,7 @@ enum Entry {
     /// at that instant.
     Cancelled(Key, usize, Group, Instant),
     /// An order of the run's own was asked for a victim, and has chosen one or none.
-    Ordered(Vec<GroupId>, Choice),
+    Ordered(Vec<Candidate>, Choice),
     /// The cache that holds that has panicked.
     Panicked(Key),
     /// An order of that group has.
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// An order was asked.
-    pub(super) fn note_order(&self, candidates: Vec<GroupId>, choice: Choice) {
+    pub(super) fn note_order(&self, candidates: Vec<Candidate>, choice: Choice) {
         if !is_actor() {
             self.strange.store(true, Ordering::SeqCst);
         }
@@ -267,6 +267,22 @@ impl Cache {
         freed
     }
 
+    /// It charges so many bytes again, or none if they do not fit.
+    fn refill(&self, group: &Group, bytes: u64) -> u64 {
+        let Ok(charge) = group.try_charge(Bytes(bytes)) else {
+            return 0;
+        };
+        let mut shelf = lock(&self.shelf);
+        let Some(all) = shelf.as_mut().filter(|all| all.group() == *group) else {
+            return 0;
+        };
+        all.merge(charge).expect("of the same group");
+        let left = all.bytes();
+        drop(shelf);
+        self.shared.note(Entry::Shelf(self.key, left));
+        bytes
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
@@ -416,6 +432,10 @@ impl Reclaim for Asked {
             Nature::PanicsLate => {
                 cache.evict(want.div_ceil(2));
                 cache.panic();
+            }
+            Nature::Refills => {
+                let freed = cache.evict(want);
+                freed - cache.refill(&context.group(), freed / 2)
             }
             Nature::Busy => {
                 cache.work(context);
@@ -611,6 +631,7 @@ impl Life {
                     let before = self.twin.live(group, 0);
                     let promised = self.promised();
                     let panics = self.panics();
+                    let bound = self.handle(group).memory().stocked_bound();
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
                     let promised = self.promised() - promised;
@@ -624,11 +645,29 @@ impl Life {
                         "{report:?}, and {panics} caches have panicked, some in excess: {asked_softly}"
                     );
                     let fell = before.saturating_sub(self.twin.live(group, 0));
+                    let now = self.handles[group].first();
+                    let now = now.map_or(0, |group| group.memory().stocked_bound());
+                    // So much may have gone to a stock and come out of one, uncounted.
+                    let bound = 2 * bound.max(now);
+                    assert!(
+                        !self.shared.is_quiet() || report.freed <= fell + bound,
+                        "{report:?}, live fell by {fell}, with credit of {bound} at most"
+                    );
+                    let is_told = |cache: &Arc<Cache>| {
+                        !matches!(cache.nature, Nature::Refills | Nature::Modest)
+                    };
+                    let beside = if self.caches.iter().all(is_told) {
+                        0
+                    } else {
+                        bound
+                    };
+                    // What is promised is asked of no other.
+                    assert!(report.pending <= bytes, "{report:?} of {bytes}");
                     assert!(
                         // What a reclaimer that panics has freed does not count.
                         !self.shared.is_quiet()
                             || report.panics > 0
-                            || report.freed + report.pending >= fell.min(bytes),
+                            || report.freed + report.pending + beside >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
                     );
                     assert!(
@@ -885,11 +924,27 @@ impl Life {
         let victim = hook.group;
         let is_below =
             |hook: &Hook| hook.group != victim && self.twin.is_within(hook.group, victim);
+        let inner = self.hooks.iter().filter(|hook| is_below(hook));
+        let inner = inner.map(|hook| hook.group).collect();
+        self.cancelled_with.push((victim, inner));
         // What a group below that answers for itself holds now is never waited for, also where it
         // gives that and the victim keeps as much.
         if !self.hooks.iter().any(is_below) {
             self.victims.push((victim, at + OOM_TIME));
         }
+    }
+
+    /// A charge that is cancelled is of a group that was, and none below it answers for the charge.
+    pub(super) fn is_cancelled_itself(&self, group: usize) {
+        let is_it = |(victim, inner): &(usize, Vec<usize>)| {
+            let answers = |&of: &usize| self.twin.is_within(group, of);
+            self.twin.is_within(group, *victim) && !inner.iter().any(answers)
+        };
+        assert!(
+            self.together || !self.shared.is_quiet() || self.cancelled_with.iter().any(is_it),
+            "a charge of {} is cancelled, which another group answers for",
+            self.twin.path(group)
+        );
     }
 
     /// What holds nothing has given all.

@@ -351,9 +351,11 @@ impl Counters {
             beside == Some(0) || bytes > refused.max && beside <= Some(refused.stocked_bound),
             "{refused}, and {live} are live"
         );
+        // What the cache gives elsewhere does not help, and is asked for until patience ends.
         let never_fits = levels(of).any(|level| bytes > self.max[level]);
+        let helps = self.pressure.is_some() && blocks && !never_fits && is_within(CACHE, level);
         ensure!(
-            self.pressure.is_none() || !blocks || never_fits || self.own[CACHE] == 0,
+            !helps || self.own[CACHE] == 0,
             "{refused}, and the cache has {}",
             self.own[CACHE]
         );

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use memcg::ChargeErrorKind;
+use memcg::figures::{Incident, IncidentKind};
 use memcg::simulated_time as clock;
-use memcg::{Event, Group, Percent, PressureLevel};
+use memcg::{ChargeError, Event, Group, Percent, PressureLevel};
 
 use super::Life;
 use crate::configuration::OOM_TIME;
@@ -78,8 +80,56 @@ impl Life {
 
     pub(super) fn keep_incidents(&mut self, most: usize) {
         if let Some(runtime) = &self.runtime {
+            let before = runtime.root().inspect().incidents();
             runtime.keep_incidents(most);
             self.incidents = most;
+            let now = runtime.root().inspect().incidents();
+            let last = before.len().saturating_sub(most);
+            assert!(
+                self.keeps || now == before[last..],
+                "of {before:?} the last {most} are kept: {now:?}"
+            );
+        }
+    }
+
+    /// A refusal is the last incident, of the group that has asked and of the one that refuses, and
+    /// is shown there and above.
+    pub(super) fn is_kept_as_incident(&self, error: &ChargeError, group: usize, level: usize) {
+        let is_alone = self.tasks.is_empty() && self.shared.is_quiet() && !self.adapters_wait();
+        let Some(root) = self.handles[0].first().filter(|_| is_alone) else {
+            return;
+        };
+        let Some(refusal) = error.over_limit().filter(|_| self.incidents > 0) else {
+            return;
+        };
+        let kind = match error.kind() {
+            ChargeErrorKind::TimedOut => IncidentKind::TimedOut,
+            ChargeErrorKind::WouldBlock => IncidentKind::WouldBlock,
+            _ => IncidentKind::Refused,
+        };
+        let paths = [group, level].map(|group| self.twin.path(group));
+        let is_it = |it: &Incident| {
+            it.kind == kind
+                && [&it.group, &it.limited] == [&paths[0], &paths[1]]
+                && it.counter.as_deref() == refusal.counter()
+                && it.requested == refusal.requested()
+                && (it.usage, it.max) == (refusal.usage(), refusal.max())
+        };
+        let all = root.inspect().incidents();
+        // Victims may have been chosen for it, too.
+        let Some(it) = all.iter().rev().find(|it| it.kind != IncidentKind::Victim) else {
+            panic!("{error}, and no incident is kept");
+        };
+        assert!(is_it(it), "{error} is kept as {it:?}");
+        for (at, handle) in self.in_hand() {
+            let top = self.twin.path(at);
+            let is_below = |path: &String| {
+                let rest = path.strip_prefix(&top);
+                at == 0 || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let shown = handle.inspect().incidents();
+            let is_shown = shown.iter().any(|other| other.number == it.number);
+            assert_eq!(is_shown, paths.iter().any(is_below), "{it:?} at {handle:?}");
         }
     }
 

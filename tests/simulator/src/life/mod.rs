@@ -123,11 +123,15 @@ pub(crate) struct Life {
     victims: Vec<(usize, Instant)>,
     /// Some groups go as one with all below them, or did.
     together: bool,
+    /// Groups that were cancelled, with those below that answered for themselves then.
+    cancelled_with: Vec<(usize, Vec<usize>)>,
+    /// The group whose charge the present operation makes, which may block.
+    asking: Option<usize>,
     /// What an order of the run's own has chosen last, once it was asked: a group, or none.
     chosen: Option<Option<usize>>,
     peaks: Vec<peaks::Peak>,
-    /// Groups whose max has moved by itself since the program set it, and when it did.
-    moved: BTreeMap<usize, Instant>,
+    /// Groups whose max has moved by itself since the program set it: when it did, and from where.
+    moved: BTreeMap<usize, Vec<(Instant, u64)>>,
     /// Checkpoints that have ended, and are kept.
     checkpoints: Vec<CheckpointFuture>,
     awaited: Vec<told::Awaited>,
@@ -193,6 +197,8 @@ impl Life {
             ranked: false,
             victims: Vec::new(),
             together: false,
+            cancelled_with: Vec::new(),
+            asking: None,
             chosen: None,
             peaks: Vec::new(),
             moved: BTreeMap::new(),
@@ -299,6 +305,7 @@ impl Life {
 
     fn step(&mut self, op: &Op) {
         self.shared.begin();
+        self.asking = None;
         self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {
@@ -743,6 +750,7 @@ impl Life {
         self.settle_accounts();
         assert!(self.twin.held.is_empty(), "the twin has bytes left");
         self.glance();
+        self.ended_threads_hold_nothing();
         let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
@@ -787,6 +795,29 @@ impl Life {
             Ok(())
         });
         self.threads_of_the_crate_end();
+    }
+
+    /// What threads hold back that have ended goes home with the next visit.
+    fn ended_threads_hold_nothing(&mut self) {
+        let Some(runtime) = self.runtime.clone() else {
+            return;
+        };
+        let many = self.actors.len();
+        self.actors.clear();
+        self.actors = (0..many).map(|_| Actor::spawn()).collect();
+        self.threads += many as u64;
+        // The run's own thread goes on.
+        runtime.release_thread_credit();
+        runtime.release_idle_credit();
+        // A central stock is no thread's.
+        if self.central {
+            return;
+        }
+        for number in 0..COUNTERS {
+            let counter = runtime.root().counter(self.counter(number));
+            let left = counter.expect("declared").stocked();
+            assert_eq!(left, 0, "credit of threads that have ended");
+        }
     }
 
     /// They do so a while after their last work.

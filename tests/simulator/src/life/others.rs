@@ -34,6 +34,7 @@ impl Life {
                 key,
                 mut kmem,
                 places,
+                ..
             } = memory;
             let kmem = self.actor(op).run(move || {
                 let other = Runtime::builder()

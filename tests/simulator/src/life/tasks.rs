@@ -513,12 +513,18 @@ impl Life {
                 End::Offline
             }
         } else if self.twin.never_fits(group, bytes) {
+            assert!(
+                self.may_be_vain(group, bytes) || !self.shared.is_quiet() || self.setup.adapters,
+                "{bytes} bytes wait no longer, for a max that moves by itself"
+            );
             End::TooLarge
         } else {
             End::Admitted
         };
         self.tasks[at].end = Some(end);
         if end == End::Admitted {
+            // Those before it in line it has passed.
+            self.pass_those_in_line(bytes);
             self.twin.held.insert(
                 key,
                 Held {
