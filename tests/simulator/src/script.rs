@@ -1457,7 +1457,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             What::Await(a % 4, event)
         }
         104 if swarm.marks => What::BelowHigh(a),
-        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..40), rng.random()),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..100), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
         106 if swarm.tree && rng.random() => What::GetOrCreate(a, b),
         106 => What::ScopeOf(a),

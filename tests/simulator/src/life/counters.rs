@@ -271,7 +271,7 @@ impl Counters {
                     self.low[of] = bytes;
                 }
             }
-            8 => self.step_window(of),
+            8 => self.step_window(of % 2),
             9..12 => self.step_account(of, bytes)?,
             12 => {
                 let batch = pick(&mut self.rng, &[0, 16, 1_024]);

@@ -282,22 +282,12 @@ impl Covers {
 
     // === A charge that waits beside what is allocated ===
 
-    /// It is served as soon as it fits, and not before.
+    /// It is served where it fits, and not before.
     fn serve(&mut self) -> Holds {
-        let Some(waits) = &self.waits else {
-            return Ok(());
-        };
-        let mut then = self.sums;
-        then.reserved[waits.level] += waits.bytes;
-        let fits = then.fit(&self.sums, &self.max);
-        let is_rung = waits.rung.is_rung();
-        ensure!(
-            !fits || is_rung,
-            "{} bytes fit at {}, and their charge waits",
-            waits.bytes,
-            waits.level
-        );
-        if is_rung { self.poll() } else { Ok(()) }
+        match &self.waits {
+            Some(waits) if waits.rung.is_rung() => self.poll(),
+            _ => Ok(()),
+        }
     }
 
     fn poll(&mut self) -> Holds {
