@@ -249,7 +249,8 @@ impl Life {
         let twin = &self.twin;
         let moves = |&moved: &usize, falls: &mut Vec<(Instant, u64)>| {
             falls.retain(|&(at, _)| clock::now() < at + STANDS);
-            !falls.is_empty() && !(keeps && twin.is_within(moved, group))
+            let is_over = falls.is_empty() || keeps && twin.is_within(moved, group);
+            !is_over
         };
         self.moved.retain(moves);
         self.settle_accounts();
