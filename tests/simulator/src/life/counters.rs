@@ -346,9 +346,11 @@ impl Counters {
         );
         let live = self.live(level);
         let beside = refused.usage.checked_sub(live);
-        // A charge above max fits beside no credit.
+        // No credit is drained for a charge that all of it would not make room for.
+        let least = refused.usage.saturating_sub(refused.stocked_bound);
+        let is_beyond = least + bytes > refused.max;
         ensure!(
-            beside == Some(0) || bytes > refused.max && beside <= Some(refused.stocked_bound),
+            beside == Some(0) || is_beyond && beside <= Some(refused.stocked_bound),
             "{refused}, and {live} are live"
         );
         // What the cache gives elsewhere does not help, and is asked for until patience ends.

@@ -437,6 +437,11 @@ impl Life {
             What::Oom(..) | What::OomGroup(..) | What::OomExempt(..) => self.set_oom(op),
             What::Drain(group) => {
                 if let Some(group) = self.group(group) {
+                    // Credit of groups that have gone waits for its barrier, and is taken back by any
+                    // call that finds it there.
+                    if let Some(runtime) = &self.runtime {
+                        runtime.settle();
+                    }
                     self.give_back(op, |group| group.memory().drain(), group);
                     self.settle_accounts();
                     let usage = self.handle(group).usage();
