@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use crate::counter::at_limit::DrainReach;
+use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::bookkeeping;
 use crate::counter::cover;
 use crate::counter::level::ChargeMode;
@@ -80,6 +80,24 @@ pub(crate) fn transfer_in<'a>(
     }
     bookkeeping::charged(counter, alone, n);
     Ok(taken)
+}
+
+/// Charges `n` to a counter and its ancestors below `common`, none of which covers, whatever their
+/// limits are.
+#[cold]
+pub(crate) fn transfer_in_by_force(counter: &Counter, n: u64, common: &Counter) -> TakenBytes {
+    let path = SlowPath::enter();
+    let alone = path.own_block();
+    let walked = counter.in_transit(alone, |_| {
+        walk::walk(counter, n, ChargeMode::Force, Some(common))
+    });
+    if walked.is_ok_and(|walked| walked.above_max.is_some())
+        && let Some(outermost) = path.outermost()
+    {
+        at_limit::close_crossed(counter, outermost);
+    }
+    bookkeeping::charged(counter, alone, n);
+    TakenBytes { rise: n, beyond: 0 }
 }
 
 /// Uncharges `n` from a counter and its ancestors below `common`, which keeps it for the side that

@@ -6,7 +6,7 @@ use std::mem::{self, ManuallyDrop};
 use super::charge::{Charge, pin_group, unpin_group};
 use super::error::{ChargeError, Repr, SplitError};
 use super::handle::Group;
-use crate::admission::transfer::move_charge;
+use crate::admission::transfer::{move_by_force, move_charge};
 use crate::counter::object::HeaderRef;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
@@ -154,6 +154,22 @@ impl Charge {
         // SAFETY: the bytes, or the handle, keep it from here on.
         self.header = unsafe { HeaderRef::new(new.header) };
         Ok(())
+    }
+
+    /// Moves to the same counter of another group of the tree, where it was a moment ago, whatever
+    /// the limits are by now.
+    #[cold]
+    pub(crate) fn move_back(&mut self, to: HeaderRef) {
+        let (from, new, bytes) = (self.header.counter(), to.counter(), self.bytes());
+        let common = new.path_to_root().find(|level| from.is_within(level));
+        if let Some(common) = common.filter(|_| !std::ptr::eq(from, new)) {
+            move_by_force((from, new, common), bytes);
+            if bytes == 0 {
+                pin_group(new);
+                unpin_group(from);
+            }
+            self.header = to;
+        }
     }
 }
 

@@ -175,16 +175,14 @@ impl Tiers {
         Ok(())
     }
 
-    /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. If
-    /// `from` refuses because it is offline or its room is taken, this charges by force.
+    /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. Nobody
+    /// has asked for that, so no level refuses it, and none counts a refusal.
     pub(super) fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in self.charges_mut().iter_mut().take(many) {
             // Others may have taken the room meanwhile. The bytes have not moved, so they are
             // charged where they lie.
-            if charge.transfer(from).is_err() {
-                let header = header_of(&numa(from.first()).tiers[*tier], from.first());
-                *charge = Charge::by_force(header, charge.bytes());
-            }
+            let tier = &numa(from.first()).tiers[*tier];
+            charge.move_back(header_of(tier, from.first()));
         }
     }
 

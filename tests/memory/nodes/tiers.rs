@@ -175,6 +175,16 @@ fn it_follows_to_another_group() {
             ),
             (0, peak)
         );
+        // Nor where the tier has no room any more that it comes back to: nobody has asked for it.
+        limit(&b, toptier, 60);
+        let figures = |group: &Group| {
+            let tier = group.counter(toptier).expect("declared");
+            (tier.refused_count(), tier.live(), tier.max())
+        };
+        let known = [&root, &a, &b].map(figures);
+        assert!(kmem.transfer(&a).is_err());
+        assert_eq!([&root, &a, &b].map(figures), known);
+        limit(&b, toptier, 70);
         a.set_max(100).expect("a limit");
         kmem.transfer(&a).expect("100 and 70");
         assert_eq!(tiers(), [70, 70, 0]);

@@ -183,7 +183,8 @@ impl Reclaim for AskedCache {
                 cache.evict(want);
                 0
             }
-            Nature::Honest
+            Nature::Refills
+            | Nature::Honest
             | Nature::Busy
             | Nature::EstimatesNothing
             | Nature::EstimatesAll

@@ -138,6 +138,8 @@ pub enum Nature {
     Stubborn,
     /// It gives all that it has.
     Greedy,
+    /// It gives what it is asked for, and charges half of that again.
+    Refills,
     /// It says that it gave everything, and gave nothing.
     Boasts,
     /// It panics at once.
@@ -483,6 +485,7 @@ impl Swarm {
         self.victims |= is_in(89);
         self.stats |= is_in(91);
         self.kmem |= is_in(93);
+        self.idle |= is_in(95);
     }
 
     /// Each part is there in half of the runs, so that crossings of any two come up without all of
@@ -506,7 +509,7 @@ impl Swarm {
             listeners: half(),
             victims: half() && half(),
             stats: half(),
-            kmem: half() && half(),
+            kmem: half(),
             idle: half(),
             ends: half(),
             faults: half() && half(),
@@ -584,7 +587,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
 }
 
 /// Rows of [`what`] that a run may prefer.
-const FOCUSES: [Option<(u8, u8)>; 12] = [
+const FOCUSES: [Option<(u8, u8)>; 14] = [
     None,
     None,
     Some((32, 42)),
@@ -597,6 +600,8 @@ const FOCUSES: [Option<(u8, u8)>; 12] = [
     Some((82, 87)),
     Some((87, 91)),
     Some((91, 95)),
+    Some((95, 98)),
+    Some((98, 108)),
 ];
 
 /// Draws the script of a run.
@@ -905,7 +910,20 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story
         }
         // All credit comes home, that of a central stock too.
-        What::CentralGive(_) if rng.random_bool(0.2) => vec![What::Drain(0)],
+        What::CentralGive(_) if rng.random_bool(0.3) => {
+            let mut story = Vec::new();
+            for _ in 0..4 {
+                let group = rng.random_range(0..16);
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(64)));
+                story.push(What::CentralGive(rng.random()));
+            }
+            story.push(What::Drain(if rng.random() {
+                0
+            } else {
+                rng.random_range(0..16)
+            }));
+            story
+        }
         // A max that moves by itself falls below what is waited for; then the program sets it.
         What::Begin(group, ..) if swarm.limits && rng.random_bool(0.3) => {
             let mut story = vec![
@@ -933,6 +951,60 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 What::Unset(0, Kind::Max),
                 small(),
             ]
+        }
+        // Small charges pass the first in line until it has been passed far enough; then a small one
+        // waits, too, and the first goes.
+        What::Begin(group, ..) if rng.random_bool(0.25) => {
+            let other = if rng.random() {
+                group
+            } else {
+                rng.random_range(0..16)
+            };
+            let mut story = vec![What::Unset(group, Kind::Max), What::Unset(other, Kind::Max)];
+            story.push(What::Set(0, Kind::Max, Size::Above(600)));
+            story.push(What::Begin(group, Size::Bytes(700), Act::Nothing));
+            for _ in 0..8 {
+                story.push(What::Charge(other, Verb::Try, Size::Bytes(100)));
+                story.push(What::Drop(rng.random()));
+            }
+            story.push(What::Begin(other, Size::Bytes(50), Act::Nothing));
+            story.push(match rng.random_range(0..4) {
+                0 => What::Set(group, Kind::Max, Size::Bytes(600)),
+                1 => What::OfflineTree(group),
+                _ => What::DropTask(rng.random()),
+            });
+            story
+        }
+        // A line takes what a cache above it has, also where it has moved there.
+        What::Begin(group, ..) if swarm.caches && rng.random_bool(0.3) => {
+            let mut story = vec![What::Cache(0, Nature::Honest, 0)];
+            story.extend((0..6).map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000))));
+            story.push(What::Charge(group, Verb::Try, Size::Bytes(300)));
+            story.push(What::Set(group, Kind::Max, Size::Above(100)));
+            story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            story.push(What::Begin(group, Size::Bytes(200), Act::Nothing));
+            story.push(What::Unset(group, Kind::Max));
+            story
+        }
+        // Limits above shares count only, and act again.
+        What::Share(group, _) if swarm.observe && rng.random_bool(0.4) => vec![
+            What::Set(0, Kind::Max, Size::Above(100_000)),
+            What::Share(group, 3),
+            What::Share(rng.random_range(0..16), 2),
+            What::Observe(0, true),
+            What::Look,
+            What::Observe(0, false),
+            What::Look,
+        ],
+        // Two groups have credit of one thread.
+        What::OwnCredit => {
+            let mut story = Vec::new();
+            for _ in 0..4 {
+                let group = rng.random_range(0..16);
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(7)));
+            }
+            story.push(What::OwnCredit);
+            story
         }
         // Parts of parts, while those above them go one after the other.
         What::Share(..) if rng.random_bool(0.3) => {
@@ -1170,6 +1242,15 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
     }
     // So that what is left of a delayed charge alone is below it, and credit beside that is not.
     let by_credit = ends >= 10;
+    // Or so that nothing but credit is above it to begin with.
+    let is_credit = by_credit && rng.random();
+    if is_credit {
+        story.push(What::Charge(group, Verb::Try, Size::Bytes(7)));
+        story.push(What::Set(group, Kind::High, Size::Above(200)));
+        story.push(What::Charge(group, Verb::Try, Size::Bytes(1)));
+        story.extend([50, 100, 300].map(|bytes| What::BeginAbove(group, Size::Bytes(bytes))));
+        return story;
+    }
     let high = if by_credit {
         Size::Bytes(1_000)
     } else {
@@ -1206,7 +1287,7 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
         story.extend((0..4).map(|_| What::Time(pick(rng, &[5, 10, 20]))));
     } else {
         // What ends one ends the other.
-        if rng.random() {
+        if rng.random_bool(0.8) {
             story.push(begins.clone());
         }
         story.push(begins);
@@ -1425,10 +1506,13 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         99 if swarm.faults => What::CreateDenied(a, b, rng.random_range(0..8)),
         99 if swarm.ends && rng.random_bool(0.05) => What::DropRuntime,
         100 if swarm.limits && swarm.tree => What::Share(a, pick(rng, &[0, 1, 3, 100, u32::MAX])),
+        101 if swarm.vectors && rng.random() => {
+            What::Cover(a, rng.random_range(1..48), rng.random())
+        }
         101 if swarm.tree => What::Apply(a, rng.random_range(0..12), size(rng), rng.random()),
         89..91 => What::Checkpoint(a),
         102 if swarm.victims => What::OomBy(a, pick(rng, &[0, 1, 2, 3, 4, 5, 5])),
-        102 if swarm.vectors => What::Cover(a, rng.random_range(1..24), rng.random()),
+        102 if swarm.vectors => What::Cover(a, rng.random_range(1..48), rng.random()),
         103 if swarm.stats => match rng.random_range(0..4) {
             0 | 1 => What::Peak(a),
             2 => What::PeakReset(a),
@@ -1439,7 +1523,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             What::Await(a % 4, event)
         }
         104 if swarm.marks => What::BelowHigh(a),
-        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..50), rng.random()),
+        105 if rng.random_bool(0.3) => What::Counters(rng.random_range(1..100), rng.random()),
         105 if rng.random_bool(0.2) => What::Foreign(a),
         105 => What::Specs(rng.random_range(10..60), rng.random()),
         107 if rng.random_bool(0.25) => What::Runtimes(rng.random()),
@@ -1460,6 +1544,7 @@ fn nature(rng: &mut Xoshiro256PlusPlus) -> Nature {
         Nature::Half,
         Nature::Stubborn,
         Nature::Greedy,
+        Nature::Refills,
         Nature::Boasts,
         Nature::PanicsAtOnce,
         Nature::PanicsLate,

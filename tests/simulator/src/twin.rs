@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use memcg::{Limit, Limits, PageCounter, Percent};
+use memcg::{Limit, Limits, PageCounter, Percent, PressureLevel};
 
 use crate::configuration::{ITEMS, limit};
 use crate::script::Kind;
@@ -53,6 +53,8 @@ pub(crate) struct Group {
     /// What has set its limits, by name.
     pub(crate) setting: Option<&'static str>,
     pub(crate) thresholds: (u8, u8),
+    /// By these it was so far up when it was looked at last, after so many changes.
+    pub(crate) pressure: Option<(PressureLevel, u64)>,
     pub(crate) observes: bool,
     /// For what lacks memory here a group is cancelled, or none is; `None`: as the group above says.
     pub(crate) chooses: Option<bool>,
@@ -68,6 +70,10 @@ pub(crate) struct Group {
     pub(crate) timed_out: u64,
     /// Hooks that were called.
     pub(crate) killed: u64,
+    /// Caches that have panicked.
+    pub(crate) panics: u64,
+    /// What a thread charges ahead.
+    pub(crate) batch: u64,
     /// What was added to the group itself.
     pub(crate) items: [i64; ITEMS],
 }
@@ -124,20 +130,23 @@ pub(crate) struct Twin {
     pub(crate) groups: Vec<Group>,
     pub(crate) held: BTreeMap<Key, Held>,
     next: u32,
+    batch: u64,
 }
 
 impl Twin {
-    pub(crate) fn new(max: u64) -> Self {
+    pub(crate) fn new(max: u64, batch: u64) -> Self {
         let mut twin = Twin {
             groups: Vec::new(),
             held: BTreeMap::new(),
             next: 0,
+            batch,
         };
         twin.add(None, String::new(), max);
         twin
     }
 
     fn add(&mut self, parent: Option<usize>, name: String, max: u64) -> usize {
+        let batch = parent.map_or(self.batch, |parent| self.groups[parent].batch);
         self.groups.push(Group {
             parent,
             name,
@@ -155,6 +164,7 @@ impl Twin {
             importance: None,
             setting: None,
             thresholds: (0, 0),
+            pressure: None,
             observes: false,
             chooses: None,
             exempt: false,
@@ -163,6 +173,8 @@ impl Twin {
             refused: [0; COUNTERS],
             timed_out: 0,
             killed: 0,
+            panics: 0,
+            batch,
             items: [0; ITEMS],
         });
         self.groups.len() - 1

@@ -17,7 +17,7 @@ use memcg::{
 };
 
 use super::Life;
-use super::orders::Choice;
+use super::orders::{Candidate, Choice};
 use super::promises::Promises;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure, ensure_eq};
@@ -47,7 +47,11 @@ enum Entry {
     /// at that instant.
     Cancelled(Key, usize, Group, Instant),
     /// An order of the run's own was asked for a victim, and has chosen one or none.
-    Ordered(Vec<GroupId>, Choice),
+    Ordered(Vec<Candidate>, Choice),
+    /// The cache that holds that has panicked.
+    Panicked(Key),
+    /// An order of that group has.
+    OrderPanicked(usize),
     /// Something was wrong with the call.
     Fault(String),
 }
@@ -64,6 +68,10 @@ pub(super) struct Shared {
     last: Mutex<Option<GroupId>>,
     /// The charge of the present operation is for the sake of so important a group.
     asker: Mutex<Option<u8>>,
+    /// A cache was asked in the present operation because its group is in excess.
+    asked_softly: AtomicBool,
+    /// For how many milliseconds reclaim may take.
+    reclaim_time: AtomicU64,
 }
 
 impl Shared {
@@ -72,17 +80,28 @@ impl Shared {
     }
 
     /// An order was asked.
-    pub(super) fn note_order(&self, candidates: Vec<GroupId>, choice: Choice) {
+    pub(super) fn note_order(&self, candidates: Vec<Candidate>, choice: Choice) {
         if !is_actor() {
             self.strange.store(true, Ordering::SeqCst);
         }
         self.note(Entry::Ordered(candidates, choice));
     }
 
+    /// The order of that group panics.
+    pub(super) fn note_panic(&self, group: usize) {
+        self.note(Entry::OrderPanicked(group));
+    }
+
     /// The next operation begins.
     pub(super) fn begin(&self) {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
+        self.asked_softly.store(false, Ordering::SeqCst);
+    }
+
+    /// Reclaim may take so many milliseconds.
+    pub(super) fn set_reclaim_time(&self, milliseconds: u64) {
+        self.reclaim_time.store(milliseconds, Ordering::SeqCst);
     }
 
     /// A call is made for the sake of a group of that importance.
@@ -105,6 +124,17 @@ impl Shared {
 thread_local! {
     /// Callbacks do not call the library for ever.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+
+    /// The call that the thread makes has time until then.
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Makes a call that has time until then.
+pub(super) fn until<R>(end: Instant, call: impl FnOnce() -> R) -> R {
+    UNTIL.set(Some(end));
+    let made = call();
+    UNTIL.set(None);
+    made
 }
 
 /// True on a thread that takes turns.
@@ -237,12 +267,36 @@ impl Cache {
         freed
     }
 
+    /// It charges so many bytes again, or none if they do not fit.
+    fn refill(&self, group: &Group, bytes: u64) -> u64 {
+        let Ok(charge) = group.try_charge(Bytes(bytes)) else {
+            return 0;
+        };
+        let mut shelf = lock(&self.shelf);
+        let Some(all) = shelf.as_mut().filter(|all| all.group() == *group) else {
+            return 0;
+        };
+        all.merge(charge).expect("of the same group");
+        let left = all.bytes();
+        drop(shelf);
+        self.shared.note(Entry::Shelf(self.key, left));
+        bytes
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
 
     pub(super) fn fault(&self, what: String) {
         self.shared.note(Entry::Fault(what));
+    }
+
+    fn panic(&self) -> ! {
+        if !is_actor() {
+            self.shared.strange.store(true, Ordering::SeqCst);
+        }
+        self.shared.note(Entry::Panicked(self.key));
+        panic!("on purpose");
     }
 
     /// Checks that it may be asked for that, here and now.
@@ -261,6 +315,16 @@ impl Cache {
         }
         if want == 0 {
             self.fault(at());
+        }
+        if context.pass() == ReclaimPass::Soft {
+            self.shared.asked_softly.store(true, Ordering::SeqCst);
+        }
+        let time = self.shared.reclaim_time.load(Ordering::SeqCst);
+        let most = clock::now() + Duration::from_millis(time);
+        let end = UNTIL.get().map_or(most, |end| end.min(most));
+        if context.deadline() > end {
+            let late = context.deadline() - end;
+            self.fault(format!("{}, {late:?} longer than that may take", at()));
         }
         let before = lock(&self.shared.last).replace(group.id());
         // One that was asked just before may have taken the group out of its excess.
@@ -364,10 +428,14 @@ impl Reclaim for Asked {
             Nature::Stubborn => 0,
             Nature::Greedy => cache.evict(u64::MAX),
             Nature::Boasts => u64::MAX,
-            Nature::PanicsAtOnce => panic!("on purpose"),
+            Nature::PanicsAtOnce => cache.panic(),
             Nature::PanicsLate => {
                 cache.evict(want.div_ceil(2));
-                panic!("on purpose");
+                cache.panic();
+            }
+            Nature::Refills => {
+                let freed = cache.evict(want);
+                freed - cache.refill(&context.group(), freed / 2)
             }
             Nature::Busy => {
                 cache.work(context);
@@ -400,8 +468,11 @@ impl Reclaim for Asked {
     }
 
     fn start(&self, _: u64, context: &ReclaimContext<'_>) {
-        if self.0.nature == Nature::Keeps && is_actor() {
-            self.0.promise(context);
+        match self.0.nature {
+            _ if !is_actor() => {}
+            Nature::Keeps => self.0.promise(context),
+            Nature::PanicsAtOnce => self.0.panic(),
+            _ => {}
         }
     }
 
@@ -409,7 +480,7 @@ impl Reclaim for Asked {
         match self.0.nature {
             Nature::EstimatesNothing => 0,
             Nature::EstimatesAll => u64::MAX - 1,
-            Nature::PanicsInEstimate => panic!("on purpose"),
+            Nature::PanicsInEstimate => self.0.panic(),
             _ => self.0.bytes(),
         }
     }
@@ -501,6 +572,8 @@ impl Life {
                         called.push((key, domain));
                     }
                     Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
+                    Entry::Panicked(key) => self.panicked(key),
+                    Entry::OrderPanicked(group) => self.twin.groups[group].panics += 1,
                     Entry::Fault(what) => panic!("{what}"),
                 }
                 self.forget_victims();
@@ -512,6 +585,24 @@ impl Life {
             self.poll_unknown();
             after(self);
         }
+    }
+
+    /// A cache is the reclaimer of its group, or of the nearest one above that is online.
+    fn home(&self, cache: &Cache) -> usize {
+        let mut levels = self.twin.levels(cache.group);
+        let home = levels.find(|&level| self.twin.groups[level].online);
+        home.unwrap_or(cache.group)
+    }
+
+    fn panicked(&mut self, key: Key) {
+        let cache = self.caches.iter().find(|cache| cache.key == key);
+        if let Some(home) = cache.map(|cache| self.home(cache)) {
+            self.twin.groups[home].panics += 1;
+        }
+    }
+
+    fn panics(&self) -> u64 {
+        self.twin.groups.iter().map(|group| group.panics).sum()
     }
 
     pub(super) fn step_callback(&mut self, op: &Op) {
@@ -539,16 +630,44 @@ impl Life {
                     let bytes = self.bytes(group, 0, size);
                     let before = self.twin.live(group, 0);
                     let promised = self.promised();
+                    let panics = self.panics();
+                    let bound = self.handle(group).memory().stocked_bound();
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
                     let promised = self.promised() - promised;
                     self.settle_accounts();
+                    let panics = self.panics() - panics;
+                    let asked_softly = self.shared.asked_softly.load(Ordering::SeqCst);
+                    assert!(
+                        !self.shared.is_quiet()
+                            || report.panics == panics
+                                && (report.soft_visited > 0 || !asked_softly),
+                        "{report:?}, and {panics} caches have panicked, some in excess: {asked_softly}"
+                    );
                     let fell = before.saturating_sub(self.twin.live(group, 0));
+                    let now = self.handles[group].first();
+                    let now = now.map_or(0, |group| group.memory().stocked_bound());
+                    // So much may have gone to a stock and come out of one, uncounted.
+                    let bound = 2 * bound.max(now);
+                    assert!(
+                        !self.shared.is_quiet() || report.freed <= fell + bound,
+                        "{report:?}, live fell by {fell}, with credit of {bound} at most"
+                    );
+                    let is_told = |cache: &Arc<Cache>| {
+                        !matches!(cache.nature, Nature::Refills | Nature::Modest)
+                    };
+                    let beside = if self.caches.iter().all(is_told) {
+                        0
+                    } else {
+                        bound
+                    };
+                    // What is promised is asked of no other.
+                    assert!(report.pending <= bytes, "{report:?} of {bytes}");
                     assert!(
                         // What a reclaimer that panics has freed does not count.
                         !self.shared.is_quiet()
                             || report.panics > 0
-                            || report.freed + report.pending >= fell.min(bytes),
+                            || report.freed + report.pending + beside >= fell.min(bytes),
                         "{report:?}, live fell by {fell}"
                     );
                     assert!(
@@ -805,11 +924,27 @@ impl Life {
         let victim = hook.group;
         let is_below =
             |hook: &Hook| hook.group != victim && self.twin.is_within(hook.group, victim);
+        let inner = self.hooks.iter().filter(|hook| is_below(hook));
+        let inner = inner.map(|hook| hook.group).collect();
+        self.cancelled_with.push((victim, inner));
         // What a group below that answers for itself holds now is never waited for, also where it
         // gives that and the victim keeps as much.
         if !self.hooks.iter().any(is_below) {
             self.victims.push((victim, at + OOM_TIME));
         }
+    }
+
+    /// A charge that is cancelled is of a group that was, and none below it answers for the charge.
+    pub(super) fn is_cancelled_itself(&self, group: usize) {
+        let is_it = |(victim, inner): &(usize, Vec<usize>)| {
+            let answers = |&of: &usize| self.twin.is_within(group, of);
+            self.twin.is_within(group, *victim) && !inner.iter().any(answers)
+        };
+        assert!(
+            self.together || !self.shared.is_quiet() || self.cancelled_with.iter().any(is_it),
+            "a charge of {} is cancelled, which another group answers for",
+            self.twin.path(group)
+        );
     }
 
     /// What holds nothing has given all.
@@ -937,10 +1072,7 @@ impl Life {
         }
         let top = self.handle(target);
         for cache in &self.caches {
-            // Reclaimers of a group that is offline are those of the nearest one above that is not.
-            let mut levels = self.twin.levels(cache.group);
-            let home = levels.find(|&level| self.twin.groups[level].online);
-            let home = home.unwrap_or(cache.group);
+            let home = self.home(cache);
             let gives = match cache.nature {
                 Nature::Honest | Nature::Modest | Nature::Promises => true,
                 Nature::Forgets => {

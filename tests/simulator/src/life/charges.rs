@@ -186,6 +186,7 @@ impl Life {
                 ensure!(life.cancelled, "{error}, and no group was cancelled");
                 Ok(())
             });
+            self.is_cancelled_itself(group);
             return None;
         }
         self.helps(&error, ask);
@@ -210,6 +211,7 @@ impl Life {
             self.twin.groups[level].refused[counter] += 1;
         }
         self.twin.groups[level].timed_out += u64::from(error.is_timeout());
+        self.is_kept_as_incident(&error, group, level);
         assert_eq!(
             (
                 refusal.requested(),
@@ -475,7 +477,15 @@ impl Life {
             return;
         }
         let ask = self.ask(group, 0, verb, bytes);
+        self.asking = Some(group).filter(|_| verb == Verb::Plain);
+        let promised = self.promised();
         let found = self.on(op, group, move |group| charge(group, verb, bytes));
+        // Of all that start none is asked for what another one has promised.
+        let started = self.promised() - promised;
+        assert!(
+            verb != Verb::Start || started <= bytes,
+            "{started} are promised for {bytes}"
+        );
         if let Some(charge) = self.agree(ask, found) {
             self.keep(charge, group, 0, bytes);
         }

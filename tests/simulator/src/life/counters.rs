@@ -9,7 +9,7 @@ use memcg::{Bytes, CounterConfig, Freshness, PageCounter, StatKey, Unit};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::Life;
+use super::{Life, counters_pressed};
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What, pick};
 
@@ -40,7 +40,11 @@ impl Life {
                 .adaptive(adaptive)
                 .audit(audit)
                 .recursive_protection(recursive);
-            live(config, steps, seed)
+            if seed % 2 == 0 {
+                live(config, steps, seed)
+            } else {
+                counters_pressed::live(config, batch, recursive, steps, seed)
+            }
         });
         if let Err(fault) = lived {
             panic!("{fault}");

@@ -8,7 +8,7 @@ use memcg::{Bytes, Charge, Group, Limits};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::Life;
+use super::{Life, covered_deep};
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What};
 
@@ -38,8 +38,13 @@ impl Life {
             return;
         }
         self.keeps = true;
-        let acts = !self.twin.is_observed(group);
-        let lived = self.on(op, group, move |group| live(group, acts, steps, seed));
+        let lived = self.on(op, group, move |group| {
+            if seed % 2 == 0 {
+                live(group, steps, seed)
+            } else {
+                covered_deep::live(group, steps, seed)
+            }
+        });
         self.settle_accounts();
         if let Err(fault) = lived {
             panic!("{fault}");
@@ -103,13 +108,11 @@ impl Sums {
     }
 }
 
-fn live(group: &Group, acts: bool, steps: u8, seed: u64) -> Holds {
+fn live(group: &Group, steps: u8, seed: u64) -> Holds {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let before = group.live();
     let max = if rng.random() { u64::MAX } else { 1_000 };
     let limits = Limits::new().max(Bytes(max)).cover_allocations();
-    // Where limits only count, nothing is refused.
-    let max = if acts { max } else { u64::MAX };
     // The group is offline, or there are as many as may be.
     let Ok(top) = group.create("covers", limits) else {
         return Ok(());

@@ -3,9 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::figures::{Snapshot, SnapshotRow};
+use memcg::figures::{Incident, IncidentKind, Snapshot, SnapshotRow};
 use memcg::simulated_time as clock;
-use memcg::{Event, Freshness, Group, GroupId, PageCounter, PressureLevel, Runtime};
+use memcg::{
+    ChargeError, ChargeErrorKind, Event, Freshness, Group, GroupId, PageCounter, Percent,
+    PressureLevel, Runtime,
+};
 
 use super::Life;
 use crate::configuration::OOM_TIME;
@@ -80,8 +83,56 @@ impl Life {
 
     pub(super) fn keep_incidents(&mut self, most: usize) {
         if let Some(runtime) = &self.runtime {
+            let before = runtime.root().inspect().incidents();
             runtime.keep_incidents(most);
             self.incidents = most;
+            let now = runtime.root().inspect().incidents();
+            let last = before.len().saturating_sub(most);
+            assert!(
+                self.keeps || now == before[last..],
+                "of {before:?} the last {most} are kept: {now:?}"
+            );
+        }
+    }
+
+    /// A refusal is the last incident, of the group that has asked and of the one that refuses, and
+    /// is shown there and above.
+    pub(super) fn is_kept_as_incident(&self, error: &ChargeError, group: usize, level: usize) {
+        let is_alone = self.tasks.is_empty() && self.shared.is_quiet() && !self.adapters_wait();
+        let Some(root) = self.handles[0].first().filter(|_| is_alone) else {
+            return;
+        };
+        let Some(refusal) = error.over_limit().filter(|_| self.incidents > 0) else {
+            return;
+        };
+        let kind = match error.kind() {
+            ChargeErrorKind::TimedOut => IncidentKind::TimedOut,
+            ChargeErrorKind::WouldBlock => IncidentKind::WouldBlock,
+            _ => IncidentKind::Refused,
+        };
+        let paths = [group, level].map(|group| self.twin.path(group));
+        let is_it = |it: &Incident| {
+            it.kind == kind
+                && [&it.group, &it.limited] == [&paths[0], &paths[1]]
+                && it.counter.as_deref() == refusal.counter()
+                && it.requested == refusal.requested()
+                && (it.usage, it.max) == (refusal.usage(), refusal.max())
+        };
+        let all = root.inspect().incidents();
+        // Victims may have been chosen for it, too.
+        let Some(it) = all.iter().rev().find(|it| it.kind != IncidentKind::Victim) else {
+            panic!("{error}, and no incident is kept");
+        };
+        assert!(is_it(it), "{error} is kept as {it:?}");
+        for (at, handle) in self.in_hand() {
+            let top = self.twin.path(at);
+            let is_below = |path: &String| {
+                let rest = path.strip_prefix(&top);
+                at == 0 || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let shown = handle.inspect().incidents();
+            let is_shown = shown.iter().any(|other| other.number == it.number);
+            assert_eq!(is_shown, paths.iter().any(is_below), "{it:?} at {handle:?}");
         }
     }
 
@@ -174,6 +225,7 @@ impl Life {
         self.hold(Life::items_hold);
         self.hold(Life::events_hold);
         self.hold(Life::listeners_hold);
+        self.follow_pressure();
         self.hold(Life::pools_hold);
         self.hold(Life::ids_hold);
         #[cfg(feature = "adapters")]
@@ -334,6 +386,12 @@ impl Life {
         known.sort();
         ensure_eq!(children, known, "children of {handle:?}");
         if !twin.online {
+            // Of its own thresholds none is met any more.
+            let level = handle.pressure_level();
+            ensure!(
+                level == PressureLevel::Normal || twin.thresholds == (0, 0),
+                "{level:?} at {handle:?}, which is offline"
+            );
             return Ok(());
         }
         let inspect = handle.inspect();
@@ -373,8 +431,20 @@ impl Life {
         let least = maxes.map(|level| self.twin.groups[level].max[0]).min();
         let known = least.unwrap_or(u64::MAX);
         ensure_eq!(handle.effective_max(), known, "the least max of {handle:?}");
+        self.children_hold(handle, group)?;
+        let own = (
+            handle.oom_group(),
+            handle.oom_exempt(),
+            handle.is_observe_only(),
+        );
+        let known = (twin.together, twin.exempt, self.twin.is_observed(group));
+        ensure_eq!(own, known, "(as one, exempt, observes) of {handle:?}");
+        ensure_eq!(handle.memory().batch(), twin.batch, "batch of {handle:?}");
         let limits = handle.limits();
         let of = (limits.setting_name(), limits.importance);
+        let shares = [limits.elevated, limits.critical].map(|it| it.map_or(0, Percent::get));
+        let known: [u8; 2] = twin.thresholds.into();
+        ensure_eq!(shares, known, "thresholds of {handle:?}");
         let known = (twin.setting, twin.importance);
         // A max that follows the host's is named by the host.
         let of = if self.setup.adapters { known } else { of };
@@ -419,7 +489,7 @@ impl Life {
         (group + self.twin.held.len()).is_multiple_of(4)
     }
 
-    /// All that are below a group, and which of its children hold most.
+    /// All that are below a group.
     fn those_below_hold(&self, handle: &Group, group: usize) -> Holds {
         let inspect = handle.inspect();
         let mut below: Vec<GroupId> = inspect.descendants().map(|it| it.id()).collect();
@@ -428,17 +498,30 @@ impl Life {
         below.sort_unstable();
         known.sort_unstable();
         ensure_eq!(below, known, "all below {handle:?}");
-        let children = handle.children();
+        Ok(())
+    }
+
+    /// The largest children are those of the largest usage, and there are as many as are wanted.
+    fn children_hold(&self, handle: &Group, group: usize) -> Holds {
+        let inspect = handle.inspect();
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let children: Vec<usize> = self.twin.children(group).filter(online).collect();
         ensure_eq!(
             inspect.child_count(),
             children.len(),
             "children of {handle:?}"
         );
-        let mut most: Vec<u64> = children.iter().map(Group::usage).collect();
-        most.sort_unstable_by_key(|&usage| std::cmp::Reverse(usage));
-        most.truncate(2);
-        let top: Vec<u64> = inspect.top(2).iter().map(|(_, usage)| *usage).collect();
-        ensure_eq!(top, most, "the largest children of {handle:?}");
+        let used = |&child: &usize| self.handles[child].first().map(Group::usage);
+        let Some(mut used) = children.iter().map(used).collect::<Option<Vec<u64>>>() else {
+            return Ok(());
+        };
+        used.sort_unstable_by_key(|&used| std::cmp::Reverse(used));
+        for many in [1, 2, children.len()] {
+            let top = inspect.top(many);
+            let known = &used[..many.min(used.len())];
+            let found: Vec<u64> = top.iter().map(|&(_, used)| used).collect();
+            ensure_eq!(found, known, "the largest {many} of {handle:?}");
+        }
         Ok(())
     }
 
@@ -492,6 +575,31 @@ impl Life {
         Ok(())
     }
 
+    /// A level that is not what it was has changed as often as that is counted, at least once.
+    fn follow_pressure(&mut self) {
+        for group in 0..self.handles.len() {
+            let Some(handle) = self.handles[group].first() else {
+                continue;
+            };
+            let changes = || handle.events().local().get(Event::PressureLevel);
+            let before = changes();
+            let level = handle.pressure_level();
+            let now = changes();
+            let twin = &mut self.twin.groups[group];
+            let is_own = twin.thresholds != (0, 0) && twin.online;
+            let is_known = Some((level, now)).filter(|_| is_own && before == now);
+            if let Some((earlier, count)) = twin.pressure {
+                // Without thresholds it is the level of a group above.
+                let is_up = earlier > PressureLevel::Normal;
+                assert!(
+                    now > count || if is_own { level == earlier } else { !is_up },
+                    "{handle:?} was at {earlier:?}, is at {level:?}, and no change is counted"
+                );
+            }
+            twin.pressure = is_known;
+        }
+    }
+
     /// Above there are no fewer events than below, and those of the group alone are among all.
     fn events_hold(&self) -> Holds {
         for (group, handle) in self.in_hand() {
@@ -505,6 +613,9 @@ impl Life {
                 let (all, local) = (all.get(event), all.local().get(event));
                 let known = match event {
                     Event::OomKill => Some(self.twin.groups[group].killed),
+                    Event::Panic if self.shared.is_quiet() && !self.setup.adapters => {
+                        Some(self.twin.groups[group].panics)
+                    }
                     // Requests and senders of adapters have times of their own.
                     Event::TimedOut if self.shared.is_quiet() && !self.setup.adapters => {
                         Some(self.twin.groups[group].timed_out)

@@ -227,9 +227,13 @@ impl Life {
                 || self.setup.adapters,
             "{above} above {bytes}, {live} were live"
         );
+        let from = self.with_parts(group);
+        let from = from.into_iter().map(|of| (of, self.twin.limit(of, 0)));
+        let from: Vec<_> = from.collect();
         self.twin.set_max(group, 0, bytes);
-        for moved in self.with_parts(group) {
-            self.moved.insert(moved, clock::now());
+        for (moved, from) in from {
+            let falls = self.moved.entry(moved).or_default();
+            falls.push((clock::now(), from));
         }
         self.settle_accounts();
         if shrinks {
@@ -249,8 +253,10 @@ impl Life {
             }
         });
         let twin = &self.twin;
-        let moves = |&moved: &usize, at: &mut Instant| {
-            clock::now() < *at + STANDS && !(keeps && twin.is_within(moved, group))
+        let moves = |&moved: &usize, falls: &mut Vec<(Instant, u64)>| {
+            falls.retain(|&(at, _)| clock::now() < at + STANDS);
+            let is_over = falls.is_empty() || keeps && twin.is_within(moved, group);
+            !is_over
         };
         self.moved.retain(moves);
         self.settle_accounts();
@@ -261,6 +267,17 @@ impl Life {
         self.twin
             .levels(group)
             .find(|level| bytes > self.twin.limit(*level, 0) && !self.moved.contains_key(level))
+    }
+
+    /// A level on its way has not had room for so many bytes for a while, or will not have.
+    pub(super) fn may_be_vain(&self, group: usize, bytes: u64) -> bool {
+        let most = |level: usize| {
+            let falls = self.moved.get(&level).into_iter().flatten();
+            let lasting = falls.filter(|&&(at, _)| clock::now() < at + STANDS);
+            let most = lasting.map(|&(_, from)| from).max().unwrap_or(0);
+            most.max(self.twin.limit(level, 0))
+        };
+        self.twin.levels(group).any(|level| bytes > most(level))
     }
 
     /// No charge waits for more than a max that the program has set, or that has stood for a while.

@@ -32,7 +32,9 @@ mod callbacks;
 mod charges;
 mod checkpoints;
 mod counters;
+mod counters_pressed;
 mod covered;
+mod covered_deep;
 mod cycles;
 mod delays;
 mod fairness;
@@ -129,13 +131,17 @@ pub(crate) struct Life {
     victims: Vec<(usize, Instant)>,
     /// Some groups go as one with all below them, or did.
     together: bool,
+    /// Groups that were cancelled, with those below that answered for themselves then.
+    cancelled_with: Vec<(usize, Vec<usize>)>,
+    /// The group whose charge the present operation makes, which may block.
+    asking: Option<usize>,
     /// What an order of the run's own has chosen last, once it was asked: a group, or none.
     chosen: Option<Option<usize>>,
     /// What the orders of the run hold.
     orders: Vec<Weak<()>>,
     peaks: Vec<peaks::Peak>,
-    /// Groups whose max has moved by itself since the program set it, and when it did.
-    moved: BTreeMap<usize, Instant>,
+    /// Groups whose max has moved by itself since the program set it: when it did, and from where.
+    moved: BTreeMap<usize, Vec<(Instant, u64)>>,
     /// Checkpoints that have ended, and are kept.
     checkpoints: Vec<CheckpointFuture>,
     awaited: Vec<told::Awaited>,
@@ -171,9 +177,11 @@ impl Life {
         let runtime = builder.build().expect("as before");
         let root = runtime.root();
         runtime.keep_incidents(setup.incidents);
+        let shared = Arc::new(Shared::default());
+        shared.set_reclaim_time(setup.reclaim_time);
         Life {
             setup: setup.clone(),
-            twin: Twin::new(setup.max),
+            twin: Twin::new(setup.max, setup.batch),
             ids: vec![root.id()],
             handles: vec![vec![root]],
             runtime: Some(runtime),
@@ -188,7 +196,7 @@ impl Life {
             listeners: Vec::new(),
             hooks: Vec::new(),
             kmems: Vec::new(),
-            shared: Arc::new(Shared::default()),
+            shared,
             actors: (0..setup.threads.max(1)).map(|_| Actor::spawn()).collect(),
             pools,
             keeps: false,
@@ -199,6 +207,8 @@ impl Life {
             ranked: false,
             victims: Vec::new(),
             together: false,
+            cancelled_with: Vec::new(),
+            asking: None,
             chosen: None,
             orders: Vec::new(),
             peaks: Vec::new(),
@@ -306,6 +316,7 @@ impl Life {
 
     fn step(&mut self, op: &Op) {
         self.shared.begin();
+        self.asking = None;
         self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {
@@ -370,11 +381,23 @@ impl Life {
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
                 if let Some(group) = self.group(group) {
+                    // Of the two each may be set alone.
+                    let alone = op.0 % 4;
                     self.on(op, group, move |group| {
-                        let limits = Limits::new().pressure_levels(elevated, critical);
+                        let mut limits = Limits::new().pressure_levels(elevated, critical);
+                        match alone {
+                            1 => limits.critical = None,
+                            2 => limits.elevated = None,
+                            _ => {}
+                        }
                         group.set_limits(limits).expect("no percentage")
                     });
-                    self.twin.groups[group].thresholds = (elevated, critical);
+                    let before = self.twin.groups[group].thresholds;
+                    self.twin.groups[group].thresholds = match alone {
+                        1 => (elevated, before.1),
+                        2 => (before.0, critical),
+                        _ => (elevated, critical),
+                    };
                 }
             }
             What::Importance(group, importance) => {
@@ -395,6 +418,11 @@ impl Life {
             }
             What::Batch(group, batch) => {
                 if let Some(group) = self.group(group) {
+                    for below in 0..self.twin.groups.len() {
+                        if self.twin.is_within(below, group) && self.twin.groups[below].online {
+                            self.twin.groups[below].batch = batch;
+                        }
+                    }
                     let bound = self.on(op, group, move |group| {
                         group.memory().set_batch(batch);
                         group.memory().stocked_bound()
@@ -551,9 +579,15 @@ impl Life {
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
         self.may_drain(limits.high.is_some());
         self.ranked |= limits.importance.is_some();
-        // A number is one as a text, too.
+        // A number is one as a text, too. Zeros before it make it another name.
         let number = Some(u64::from(name)).filter(|name| name % 12 >= 10);
-        let name = number.map_or_else(|| format!("g{name}"), |number| number.to_string());
+        let name = match (number, name % 12) {
+            (Some(number), _) => number.to_string(),
+            (None, 9) => String::from("010"),
+            (None, 8) => String::from("a name that does not fit where short ones lie"),
+            (None, 7) => String::from("N\u{fc}rnberg"),
+            _ => format!("g{name}"),
+        };
         let number = number.filter(|_| op.0.is_multiple_of(2));
         let expected = self.twin.create(parent, &name, limits);
         let made = self.on(op, parent, move |parent| match given {
@@ -753,6 +787,7 @@ impl Life {
         self.settle_accounts();
         assert!(self.twin.held.is_empty(), "the twin has bytes left");
         self.glance();
+        self.ended_threads_hold_nothing();
         let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         self.actor(&op(0)).run(move || drop(handles));
@@ -797,6 +832,29 @@ impl Life {
             Ok(())
         });
         self.threads_of_the_crate_end();
+    }
+
+    /// What threads hold back that have ended goes home with the next visit.
+    fn ended_threads_hold_nothing(&mut self) {
+        let Some(runtime) = self.runtime.clone() else {
+            return;
+        };
+        let many = self.actors.len();
+        self.actors.clear();
+        self.actors = (0..many).map(|_| Actor::spawn()).collect();
+        self.threads += many as u64;
+        // The run's own thread goes on.
+        runtime.release_thread_credit();
+        runtime.release_idle_credit();
+        // A central stock is no thread's.
+        if self.central {
+            return;
+        }
+        for number in 0..COUNTERS {
+            let counter = runtime.root().counter(self.counter(number));
+            let left = counter.expect("declared").stocked();
+            assert_eq!(left, 0, "credit of threads that have ended");
+        }
     }
 
     /// They do so a while after their last work.

@@ -19,6 +19,14 @@ pub(super) enum Choice {
     Fails,
 }
 
+/// What an order is shown of a group.
+pub(super) struct Candidate {
+    id: GroupId,
+    usage: u64,
+    overrun: u64,
+    wants: u64,
+}
+
 impl Life {
     pub(super) fn set_order(&mut self, op: &Op) {
         let What::OomBy(group, number) = op.1 else {
@@ -32,7 +40,13 @@ impl Life {
         self.orders.retain(|order| order.strong_count() > 0);
         self.orders.push(Arc::downgrade(&held));
         let order = OomPolicy::by(move |candidates: &[OomCandidate]| {
-            let ids = candidates.iter().map(|it| it.group().id()).collect();
+            let shown = candidates.iter().map(|it| Candidate {
+                id: it.group().id(),
+                usage: it.usage(),
+                overrun: it.overrun(),
+                wants: it.wants(),
+            });
+            let shown = shown.collect();
             let last = candidates.len().wrapping_sub(1);
             let by_usage = |&at: &usize| candidates[at].usage();
             let least = (0..candidates.len()).min_by_key(by_usage).unwrap_or(0);
@@ -44,9 +58,12 @@ impl Life {
                 4 => (Choice::Fails, Some(candidates.len())),
                 _ => (Choice::Fails, None),
             };
-            shared.note_order(ids, choice);
+            shared.note_order(shown, choice);
             let _kept = &held;
-            assert!(number % 6 < 5, "on purpose");
+            if number % 6 == 5 {
+                shared.note_panic(group);
+                panic!("on purpose");
+            }
             answer
         });
         self.twin.groups[group].chooses = Some(true);
@@ -54,7 +71,7 @@ impl Life {
     }
 
     /// An order was asked: all that it was shown may be cancelled.
-    pub(super) fn ordered(&mut self, candidates: &[GroupId], choice: Choice) {
+    pub(super) fn ordered(&mut self, candidates: &[Candidate], choice: Choice) {
         assert!(!candidates.is_empty(), "an order of nothing");
         self.chosen = None;
         if !self.shared.is_quiet() {
@@ -62,8 +79,8 @@ impl Life {
         }
         let numbers: Vec<usize> = candidates
             .iter()
-            .map(|id| {
-                let found = self.ids.iter().position(|of| of == id);
+            .map(|shown| {
+                let found = self.ids.iter().position(|of| *of == shown.id);
                 found.expect("a group of the life")
             })
             .collect();
@@ -80,12 +97,53 @@ impl Life {
                 "{path} may be cancelled, and has no hook"
             );
         }
+        self.candidates_are_right(&numbers, candidates);
         self.chosen = Some(match choice {
             Choice::Of(at) => Some(numbers[at]),
             // The first is the one that the library would choose.
             Choice::Fails => Some(numbers[0]),
             Choice::Spares => None,
         });
+    }
+
+    /// What the order was told of each: what it holds alone, how far that is above what it is granted,
+    /// and what is wanted for it or for a group below.
+    fn candidates_are_right(&self, numbers: &[usize], shown: &[Candidate]) {
+        let asks = self.asking.filter(|&group| !self.twin.is_spared(group));
+        let asks = asks.and_then(|group| {
+            let mut levels = self.twin.levels(group);
+            levels.find(|level| numbers.contains(level))
+        });
+        let is_known = self.tasks.is_empty() && !self.adapters_wait();
+        for (&group, shown) in numbers.iter().zip(shown) {
+            let &Candidate {
+                usage,
+                overrun,
+                wants,
+                ..
+            } = shown;
+            let path = self.twin.path(group);
+            assert!(
+                !is_known || asks.is_none() || (wants > 0) == (asks == Some(group)),
+                "{wants} are wanted for {path}, and {asks:?} asks"
+            );
+            let is_inner = |&other: &usize| other != group && self.twin.is_within(other, group);
+            let is_granted = |level: usize| {
+                let of = &self.twin.groups[level];
+                of.low > 0 || of.min > 0
+            };
+            // What groups hold below that are no candidates nobody tells.
+            let are_others = self.hooks.len() > numbers.len() || numbers.iter().any(is_inner);
+            if are_others || self.twin.levels(group).any(is_granted) {
+                continue;
+            }
+            let soft = Some(self.twin.soft(group)).filter(|&soft| soft < u64::MAX);
+            let known = usage.saturating_sub(soft.unwrap_or(0));
+            assert!(
+                overrun == known,
+                "{path} holds {usage}, {overrun} of it too much, and is granted {soft:?}"
+            );
+        }
     }
 
     /// The next that is cancelled is the one that the order has chosen.

@@ -52,6 +52,7 @@ impl Life {
                 key,
                 mut kmem,
                 places,
+                ..
             } = memory;
             let kmem = self.actor(op).run(move || {
                 let other = Runtime::builder()

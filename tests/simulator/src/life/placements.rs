@@ -22,12 +22,14 @@ impl Life {
         }
         let NodeMemory {
             key: gone,
+            item: of_other,
             kmem: other,
             places: others,
         } = self.kmems.remove(from);
         let at = if into > from { into - 1 } else { into };
         let NodeMemory {
             key,
+            item,
             mut kmem,
             mut places,
         } = self.kmems.remove(at);
@@ -36,7 +38,8 @@ impl Life {
             let refused = kmem.merge(other).err();
             (kmem, refused)
         });
-        assert_eq!(refused.is_none(), to.group == of.group, "merged");
+        let is_same = to.group == of.group && item == of_other;
+        assert_eq!(refused.is_none(), is_same, "merged");
         match refused {
             Some(other) => self.keep_kmem(at, gone, *other, others),
             None => {
@@ -60,6 +63,7 @@ impl Life {
             key,
             mut kmem,
             places,
+            ..
         } = self.kmems.remove(at);
         let spot = self.spot(node);
         let mut wanted = Placement::new();

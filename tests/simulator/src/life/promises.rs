@@ -84,7 +84,7 @@ impl Life {
     pub(super) fn has_promised(&self) -> bool {
         self.caches
             .iter()
-            .any(|cache| matches!(cache.nature, Nature::Promises | Nature::Forgets))
+            .any(|cache| cache.nature == Nature::Promises)
     }
 
     pub(super) fn keep_promise(&mut self, op: &Op, number: u8, how: u8) {

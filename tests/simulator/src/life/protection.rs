@@ -32,22 +32,46 @@ impl Life {
     }
 
     fn protected(&self, group: usize, setting: Setting) -> Option<u64> {
-        let parent = self.twin.groups[group].parent?;
-        let (usage, own) = (self.used(group)?, setting(&self.twin.groups[group]));
+        let online = |&child: &usize| self.twin.groups[child].online;
+        let claims = Claims {
+            parent: &|group| self.twin.groups[group].parent,
+            children: &|parent| self.twin.children(parent).filter(online).collect(),
+            used: &|group| self.used(group),
+            setting: &|group| setting(&self.twin.groups[group]),
+            recursive: self.setup.recursive,
+        };
+        claims.effective(group)
+    }
+}
+
+/// What is claimed in a tree, whose root is 0.
+pub(super) struct Claims<'a> {
+    pub(super) parent: &'a dyn Fn(usize) -> Option<usize>,
+    /// Those that are online.
+    pub(super) children: &'a dyn Fn(usize) -> Vec<usize>,
+    /// None: nobody knows.
+    pub(super) used: &'a dyn Fn(usize) -> Option<u64>,
+    pub(super) setting: &'a dyn Fn(usize) -> u64,
+    pub(super) recursive: bool,
+}
+
+impl Claims<'_> {
+    pub(super) fn effective(&self, of: usize) -> Option<u64> {
+        let parent = (self.parent)(of)?;
+        let (usage, own) = ((self.used)(of)?, (self.setting)(of));
         if parent == 0 {
             return Some(if usage == 0 { 0 } else { own });
         }
-        let above = self.protected(parent, setting)?;
+        let above = self.effective(parent)?;
         let claims = |child: usize| {
-            let claim = setting(&self.twin.groups[child]);
+            let claim = (self.setting)(child);
             if claim == 0 {
                 Some(0)
             } else {
-                Some(self.used(child)?.min(claim))
+                Some((self.used)(child)?.min(claim))
             }
         };
-        let online = |&child: &usize| self.twin.groups[child].online;
-        let siblings = self.twin.children(parent).filter(online).map(claims);
+        let siblings = (self.children)(parent).into_iter().map(claims);
         let siblings: u64 = siblings.collect::<Option<Vec<_>>>()?.iter().sum();
         let part = |of: u64, part: u64, whole: u64| {
             (u128::from(of) * u128::from(part) / u128::from(whole.max(1))) as u64
@@ -56,8 +80,8 @@ impl Life {
         if siblings > above {
             return Some(part(claimed, above, siblings));
         }
-        let of_parent = self.used(parent)?;
-        if !self.setup.recursive || usage <= claimed || of_parent <= siblings {
+        let of_parent = (self.used)(parent)?;
+        if !self.recursive || usage <= claimed || of_parent <= siblings {
             return Some(claimed);
         }
         // What nobody claims goes to those that use more than they claim.

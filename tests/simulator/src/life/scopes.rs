@@ -103,7 +103,25 @@ impl Life {
         self.actor(op).run(move || match around {
             None => enter_and_leave(None, groups, order),
             Some((id, group)) => {
-                group.run(|| enter_and_leave(Some(id), groups, order));
+                // Two that were entered before the call, of which some end within it.
+                let mut outside: Entered = Entered::new();
+                for (id, group) in groups.iter().take(2) {
+                    outside.push((*id, group.enter()));
+                }
+                let ends = usize::from(order / 2) % (outside.len() + 1);
+                let is_inner = order.is_multiple_of(4);
+                group.run(|| {
+                    for _ in 0..ends {
+                        let at = if is_inner { outside.len() - 1 } else { 0 };
+                        drop(outside.remove(at));
+                    }
+                    enter_and_leave(Some(id), groups, order);
+                });
+                check(None, &outside);
+                while let Some(inner) = outside.pop() {
+                    drop(inner);
+                    check(None, &outside);
+                }
                 assert!(Group::current().is_none(), "the call has ended");
             }
         });

@@ -9,7 +9,7 @@ use memcg::simulated_time as clock;
 use memcg::{Bytes, Charge, ChargeError, OnFull};
 
 use super::Life;
-use super::callbacks::Bell;
+use super::callbacks::{self, Bell};
 use super::delays::Delay;
 use crate::holds::Holds;
 use crate::script::{Act, Kind, Op, Size, Verb, What};
@@ -228,7 +228,10 @@ impl Life {
         self.keeps = true;
         let actor = self.actor(op);
         let at = self.actors.iter().position(|it| std::ptr::eq(it, actor));
-        let begun = actor.begin(move || handle.charge_with(Bytes(bytes), OnFull::Wait(time)));
+        let end = clock::now() + time;
+        let begun = actor.begin(move || {
+            callbacks::until(end, || handle.charge_with(Bytes(bytes), OnFull::Wait(time)))
+        });
         let task = Task {
             key: self.twin.key(),
             group,
@@ -527,7 +530,7 @@ impl Life {
             }
         } else if self.twin.never_fits(group, bytes) {
             assert!(
-                self.is_vain(group, bytes).is_some() || !self.shared.is_quiet(),
+                self.may_be_vain(group, bytes) || !self.shared.is_quiet() || self.setup.adapters,
                 "{bytes} bytes in {} wait no longer, and the max may rise again",
                 self.twin.path(group)
             );
@@ -537,6 +540,8 @@ impl Life {
         };
         self.tasks[at].end = Some(end);
         if end == End::Admitted {
+            // Those before it in line it has passed.
+            self.pass_those_in_line(bytes);
             self.twin.held.insert(
                 key,
                 Held {

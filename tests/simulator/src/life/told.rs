@@ -26,7 +26,13 @@ pub(super) struct Awaited {
 
 /// It was woken.
 #[derive(Default)]
-struct Rung(AtomicBool);
+pub(super) struct Rung(AtomicBool);
+
+impl Rung {
+    pub(super) fn is_rung(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 impl Wake for Rung {
     fn wake(self: Arc<Self>) {

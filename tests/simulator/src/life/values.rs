@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memcg::kmem::{Kmem, NodeId, Placement};
+use memcg::kmem::{Kmem, KmemMember, NodeId, NodeOf, PageNode, Placement, PrechargeBound};
 use memcg::{Bytes, ChargeError, ChargedVec, Freshness, Gauge, Group, StatKey, Unit};
 
 use super::Life;
@@ -26,11 +26,42 @@ const KMEMS_MAX: usize = 8;
 const ITEMS_MAX: usize = 4_096;
 const ITEM: u64 = size_of::<u64>() as u64;
 
+/// What memory on nodes is accounted as.
+pub(super) const ACCOUNTED: [StatKey; 2] = [StatKey::KERNEL, StatKey::SLAB];
+
 /// Memory that is accounted to nodes.
 pub(super) struct NodeMemory {
     pub(super) key: Key,
+    /// Which item it is accounted as.
+    pub(super) item: usize,
     pub(super) kmem: Kmem,
     pub(super) places: BTreeMap<Option<usize>, u64>,
+}
+
+/// Pages that lie on one node after the other, and on none.
+struct Pages {
+    size: usize,
+    nodes: usize,
+}
+
+impl Pages {
+    fn spot(&self, address: usize) -> Option<usize> {
+        Some(address / self.size % (self.nodes + 1)).filter(|&node| node < self.nodes)
+    }
+}
+
+impl NodeOf for Pages {
+    fn page_size(&self) -> usize {
+        self.size
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        for (&page, found) in pages.iter().zip(found) {
+            assert_eq!(page % self.size, 0, "a page that is looked up");
+            let node = Life::node(self.spot(page));
+            *found = node.map_or(PageNode::Untouched, PageNode::On);
+        }
+    }
 }
 
 /// What tiers hold above their maxes, from a group up.
@@ -235,17 +266,22 @@ impl Life {
             2 => Freshness::Stale,
             within => Freshness::Within(within.into()),
         };
-        let (stats, by_node) = self.on(op, group, move |group| {
-            let by_node = group.numa_stat(StatKey::KERNEL, freshness);
-            (group.read(freshness), by_node)
+        let (stats, nodes) = self.on(op, group, move |group| {
+            let nodes = ACCOUNTED.map(|stat| group.numa_stat(stat, freshness));
+            (group.read(freshness), nodes)
         });
         self.is_as_fresh(group, freshness, stats.max_error());
-        self.is_as_fresh(group, freshness, by_node.max_error());
         // What containers have on nodes is known to their adapter.
-        if self.twin.groups[group].online && !self.setup.adapters {
+        let is_known = self.twin.groups[group].online && !self.setup.adapters;
+        for (accounted, by_node) in nodes.into_iter().enumerate() {
+            self.is_as_fresh(group, freshness, by_node.max_error());
+            if !is_known {
+                continue;
+            }
+            let stat = ACCOUNTED[accounted];
             let mut all = 0;
             for node in 0..self.setup.nodes.max(1) {
-                let expected = self.on_node(group, node);
+                let expected = self.placed(group, accounted, Some(node));
                 let found = by_node.get(NodeId::new(node as u16));
                 assert!(
                     found.abs_diff(expected) <= by_node.max_error() * Unit::Bytes.grain(),
@@ -253,12 +289,12 @@ impl Life {
                 );
                 all += expected;
             }
-            all += self.on_no_node(group);
-            let found = stats.get(StatKey::KERNEL);
+            all += self.placed(group, accounted, None);
+            let found = stats.get(stat);
             assert!(
-                found.abs_diff(all) <= stats.max_error_of(StatKey::KERNEL),
+                found.abs_diff(all) <= stats.max_error_of(stat),
                 "{found} in all, the twin has {all}, off by {} at most",
-                stats.max_error_of(StatKey::KERNEL)
+                stats.max_error_of(stat)
             );
         }
         for (item, (stat, _)) in self.items.into_iter().enumerate() {
@@ -297,21 +333,19 @@ impl Life {
         );
     }
 
-    fn placed(&self, top: usize, spot: Option<usize>) -> i64 {
-        let within = self
-            .kmems
-            .iter()
-            .filter(|memory| self.twin.is_within(self.twin.of(memory.key).group, top));
+    fn placed(&self, top: usize, item: usize, spot: Option<usize>) -> i64 {
+        let within = self.kmems.iter().filter(|memory| {
+            let group = self.twin.of(memory.key).group;
+            memory.item == item && self.twin.is_within(group, top)
+        });
         let bytes: u64 = within.filter_map(|memory| memory.places.get(&spot)).sum();
         bytes as i64
     }
 
-    fn on_node(&self, top: usize, node: usize) -> i64 {
-        self.placed(top, Some(node))
-    }
-
-    fn on_no_node(&self, top: usize) -> i64 {
-        self.placed(top, None)
+    /// The same of all items.
+    fn placed_in_all(&self, top: usize, spot: Option<usize>) -> i64 {
+        let items = 0..ACCOUNTED.len();
+        items.map(|item| self.placed(top, item, spot)).sum()
     }
 
     pub(super) fn items_hold(&self) -> Holds {
@@ -349,11 +383,13 @@ impl Life {
     }
 
     fn nodes_hold(&self, handle: &Group, top: usize) -> Holds {
-        let stats = handle.numa_stat(StatKey::KERNEL, Freshness::Exact);
-        for node in 0..self.setup.nodes.max(1) {
-            let found = stats.get(NodeId::new(node as u16));
-            let expected = self.on_node(top, node);
-            ensure_eq!(found, expected, "on node {node} of {handle:?}");
+        for (item, stat) in ACCOUNTED.into_iter().enumerate() {
+            let stats = handle.numa_stat(stat, Freshness::Exact);
+            for node in 0..self.setup.nodes.max(1) {
+                let found = stats.get(NodeId::new(node as u16));
+                let expected = self.placed(top, item, Some(node));
+                ensure_eq!(found, expected, "{stat:?} on node {node} of {handle:?}");
+            }
         }
         self.tier_holds(handle, top)
     }
@@ -378,7 +414,8 @@ impl Life {
 
     /// At least what lies on the first node, and at most what lies on none beside that.
     pub(super) fn tier_bounds(&self, top: usize) -> (u64, u64) {
-        let (there, nowhere) = (self.placed(top, Some(0)), self.placed(top, None));
+        let there = self.placed_in_all(top, Some(0));
+        let nowhere = self.placed_in_all(top, None);
         (there as u64, (there + nowhere) as u64)
     }
 
@@ -440,6 +477,7 @@ impl Life {
         let at = usize::from(number) % self.kmems.len();
         let NodeMemory {
             key,
+            item,
             mut kmem,
             mut places,
         } = self.kmems.remove(at);
@@ -500,12 +538,15 @@ impl Life {
                 let enters = to == Some(0) && from != to;
                 let least = if enters && from.is_some() { most } else { 0 };
                 let asked = (least, if enters { most } else { 0 });
-                self.kmems.push(NodeMemory { key, kmem, places });
+                self.kmems.push(NodeMemory {
+                    key,
+                    item,
+                    kmem,
+                    places,
+                });
                 let is_refused = self.is_refused_by_tier((group, None), asked, &found);
                 let NodeMemory {
-                    key,
-                    kmem,
-                    mut places,
+                    kmem, mut places, ..
                 } = self.kmems.pop().expect("it was put there");
                 match found {
                     Ok(moved) => {
@@ -591,6 +632,7 @@ impl Life {
         places: BTreeMap<Option<usize>, u64>,
     ) {
         assert_eq!(kmem.bytes(), self.twin.of(key).bytes, "held");
+        let item = ACCOUNTED.into_iter().position(|stat| stat == kmem.stat());
         let placement = kmem.placement();
         for (&spot, &bytes) in &places {
             let found = match Self::node(spot) {
@@ -599,7 +641,15 @@ impl Life {
             };
             assert_eq!(found, bytes, "at {spot:?}");
         }
-        self.kmems.insert(at, NodeMemory { key, kmem, places });
+        self.kmems.insert(
+            at,
+            NodeMemory {
+                key,
+                item: item.expect("one of those that memory is accounted as"),
+                kmem,
+                places,
+            },
+        );
     }
 
     fn new_kmem(&mut self, op: &Op, group: u8, bytes: u64, node: u8) {
@@ -615,9 +665,41 @@ impl Life {
             5 => bytes / 2,
             _ => bytes,
         };
+        // Some of it is metadata, or it is known on which node all will lie.
+        let (metadata, within) = match bytes % 4 {
+            1 => (charged / 3, None),
+            2 => (0, spot),
+            _ => (0, None),
+        };
+        let item = bytes as usize / 4 % ACCOUNTED.len();
+        // Pages that lie here and there, or all of it at one place.
+        let pages = Pages {
+            size: 48,
+            nodes: self.setup.nodes.max(1),
+        };
+        let start = usize::from(node) * 17;
+        let is_spread = within.is_none() && op.0 % 2 == 1 && bytes > 0;
+        let mut places = BTreeMap::new();
+        if is_spread {
+            for address in start..start + bytes as usize {
+                let spot = pages.spot(address);
+                let spot = self.spot(spot.map_or(u8::MAX, |node| node as u8));
+                *places.entry(spot).or_default() += 1;
+            }
+        } else {
+            places.insert(spot, bytes);
+        }
         let ask = self.ask(group, 0, Verb::Plain, charged);
+        let other = self.group(node).unwrap_or(group);
+        let other = self.handle(other).clone();
         let found = self.on(op, group, move |group| {
-            let precharge = group.precharge(Bytes(charged))?;
+            let bound =
+                PrechargeBound::from(Bytes(charged - metadata)).with_metadata(Bytes(metadata));
+            let bound = match within {
+                Some(node) => bound.within(&[NodeId::new(node as u16)]),
+                None => bound,
+            };
+            let precharge = as_member(&other, group).precharge(bound)?;
             // It is a charge, which a drain leaves alone.
             group.memory().drain();
             let (holds, live) = (precharge.bytes(), group.live());
@@ -626,16 +708,47 @@ impl Life {
                 "{holds} bytes of {charged} are precharged, and {live} live"
             );
             let mut placement = Placement::new();
-            placement.add(Self::node(spot), Bytes(bytes));
-            Ok(precharge.account(&placement))
+            if is_spread {
+                placement.add_range(start..start + bytes as usize, &pages);
+            } else {
+                placement.add(Self::node(spot), Bytes(bytes));
+            }
+            let stat = ACCOUNTED[item];
+            // At once into some words, where that is possible.
+            let parts = [(Self::node(spot), Bytes(bytes))];
+            let packed = if is_spread {
+                Err(precharge)
+            } else {
+                precharge.try_account_as::<2>(stat, &parts)
+            };
+            Ok(match packed {
+                Ok(packed) => packed.unpack(),
+                Err(precharge) => precharge.account_as(stat, &placement),
+            })
         });
-        if self.is_refused_by_tier((group, None), (charged, charged), &found) {
+        let may_be_near = within.is_none_or(|node| node == 0);
+        let asked = if may_be_near { charged } else { 0 };
+        if self.is_refused_by_tier((group, None), (asked, asked), &found) {
             return;
         }
         if let Some(kmem) = self.agree(ask, found) {
             let key = self.twin.hold(group, 0, bytes);
             let at = self.kmems.len();
-            self.keep_kmem(at, key, kmem, BTreeMap::from([(spot, bytes)]));
+            self.keep_kmem(at, key, kmem, places);
         }
     }
+}
+
+/// A thread that was a member of one group is one of the other, unless that is offline.
+fn as_member(from: &Group, to: &Group) -> Group {
+    let mut member = KmemMember::of(from);
+    let moved = member.mover().move_to(to);
+    assert_eq!(
+        moved.is_err(),
+        to.is_offline(),
+        "a member that moves: {moved:?}"
+    );
+    let now = if moved.is_ok() { to } else { from };
+    assert_eq!(member.group(), now, "a member that has moved");
+    to.clone()
 }

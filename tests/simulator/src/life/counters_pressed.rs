@@ -1,0 +1,648 @@
+//! Counters without groups that run short: a hook gives back what a cache has, and windows see their peaks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use memcg::errors::CounterChargeError;
+use memcg::figures::PeakWindow;
+use memcg::kmem::{NodeAccount, NodeId, Placement, Topology};
+use memcg::{Bytes, CounterConfig, Freshness, PageCounter, StatKey};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::callbacks::lock;
+use super::protection::Claims;
+use crate::holds::{Holds, ensure, ensure_eq};
+use crate::script::pick;
+
+/// The parent of each: the first is the root.
+const PARENTS: [Option<usize>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
+const MANY: usize = PARENTS.len();
+
+/// It gives back what it has where another one lacks units.
+const CACHE: usize = 2;
+
+/// The most that one step charges.
+const MOST: u64 = 300;
+
+const WINDOWS_MAX: usize = 4;
+const ACCOUNTS_MAX: usize = 6;
+
+/// Nodes of the machine, which are not numbered from 0 on, and one that it does not have.
+const NODES: [u16; 3] = [1, 4, 0];
+
+/// Items that memory is accounted as.
+const ITEMS: [StatKey; 2] = [StatKey::KERNEL, StatKey::SLAB];
+
+pub(super) fn live(
+    config: CounterConfig,
+    batch: u64,
+    recursive: bool,
+    steps: u8,
+    seed: u64,
+) -> Holds {
+    Counters::new(config, batch, recursive, seed).lives(steps)
+}
+
+/// What the hook of the tree shares with the run: the cache, what that has, and what was wrong.
+#[derive(Default)]
+struct Pressure {
+    cache: Mutex<Option<PageCounter>>,
+    holds: AtomicU64,
+    fault: Mutex<Option<String>>,
+}
+
+impl Pressure {
+    fn cache(&self) -> MutexGuard<'_, Option<PageCounter>> {
+        lock(&self.cache)
+    }
+
+    /// A charge does not fit: the cache gives what is missing, as far as it has that.
+    fn give(&self, refused: &CounterChargeError) -> u64 {
+        let missing = (refused.usage + refused.requested).saturating_sub(refused.max);
+        if refused.want() != missing || missing == 0 {
+            *lock(&self.fault) = Some(format!("{refused} wants {}", refused.want()));
+        }
+        let given = missing.min(self.holds.load(Ordering::SeqCst));
+        if let Some(cache) = self.cache().as_ref() {
+            self.holds.fetch_sub(given, Ordering::SeqCst);
+            cache.uncharge(given);
+        }
+        given
+    }
+}
+
+/// Units that are accounted, as the run has them.
+struct Account {
+    of: usize,
+    account: NodeAccount,
+    units: u64,
+    item: usize,
+    /// On each of the nodes; the last is none.
+    places: [u64; 3],
+}
+
+struct Window {
+    of: usize,
+    window: PeakWindow,
+    seen: u64,
+}
+
+/// A tree of counters, and what the run knows of it.
+struct Counters {
+    rng: Xoshiro256PlusPlus,
+    /// Nothing is charged ahead, so usage is known to the unit.
+    is_exact: bool,
+    recursive: bool,
+    budget: Option<u64>,
+    /// Nodes that the tree knows.
+    nodes: usize,
+    counters: Vec<PageCounter>,
+    pressure: Option<Arc<Pressure>>,
+    own: [u64; MANY],
+    max: [u64; MANY],
+    min: [u64; MANY],
+    low: [u64; MANY],
+    batch: [u64; MANY],
+    refused: [u64; MANY],
+    /// What was charged by force.
+    forced: [u64; MANY],
+    peak: [u64; MANY],
+    windows: Vec<Window>,
+    accounts: Vec<Account>,
+    /// What was added to items.
+    added: [i64; MANY],
+}
+
+fn levels(of: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(of), |&of| PARENTS[of])
+}
+
+fn is_within(of: usize, top: usize) -> bool {
+    levels(of).any(|level| level == top)
+}
+
+impl Counters {
+    fn new(mut config: CounterConfig, batch: u64, recursive: bool, seed: u64) -> Counters {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let budget = pick(&mut rng, &[None, None, Some(0), Some(128), Some(2_048)]);
+        if let Some(units) = budget {
+            config = config.budget(units);
+        }
+        let nodes = pick(&mut rng, &[0, 0, 1, 2]);
+        config = match nodes {
+            0 => config,
+            1 => config.statistics(),
+            _ => {
+                let machine = [(NODES[0], vec![0]), (NODES[1], vec![1, 2])];
+                let machine = machine.map(|(node, all)| (NodeId::new(node), all));
+                config.topology(Topology::fixed(machine).expect("each is there once"))
+            }
+        };
+        let pressure = rng.random_bool(0.3).then(Arc::<Pressure>::default);
+        if let Some(pressure) = pressure.clone() {
+            config = config.on_pressure(move |refused| pressure.give(refused));
+        }
+        Counters {
+            rng,
+            is_exact: batch == 0,
+            recursive,
+            budget,
+            nodes,
+            counters: vec![PageCounter::root(config)],
+            pressure,
+            own: [0; MANY],
+            max: [u64::MAX; MANY],
+            min: [0; MANY],
+            low: [0; MANY],
+            batch: [batch; MANY],
+            refused: [0; MANY],
+            forced: [0; MANY],
+            peak: [0; MANY],
+            windows: Vec::new(),
+            accounts: Vec::new(),
+            added: [0; MANY],
+        }
+    }
+
+    /// All units that are charged below `top`.
+    fn live(&self, top: usize) -> u64 {
+        let own = (0..MANY).filter(|&of| is_within(of, top));
+        let accounts = self.accounts.iter().filter(|it| is_within(it.of, top));
+        own.map(|of| self.own[of]).sum::<u64>() + accounts.map(|it| it.units).sum::<u64>()
+    }
+
+    /// The lowest level that has no room for so many more.
+    fn full(&self, of: usize, bytes: u64) -> Option<usize> {
+        let is_full = |&level: &usize| self.live(level).saturating_add(bytes) > self.max[level];
+        levels(of).find(|level| bytes > 0 && is_full(level))
+    }
+
+    fn lives(mut self, steps: u8) -> Holds {
+        for parent in PARENTS.into_iter().flatten() {
+            let name = format!("{}", self.counters.len());
+            let child = self.counters[parent].named_child(&name);
+            ensure_eq!(child.name(), name, "the name of a counter");
+            let found = child.parent();
+            ensure!(found.as_ref() == Some(&self.counters[parent]), "its parent");
+            self.counters.push(child);
+        }
+        if let Some(pressure) = &self.pressure {
+            *pressure.cache() = Some(self.counters[CACHE].clone());
+        }
+        let mut lived = Ok(());
+        for _ in 0..steps {
+            lived = lived.and_then(|()| self.step()).and_then(|()| self.look());
+        }
+        let ended = lived.and_then(|()| self.end());
+        // The hook is the tree's, and keeps a counter of it.
+        if let Some(pressure) = &self.pressure {
+            drop(pressure.cache().take());
+        }
+        ended
+    }
+
+    fn step(&mut self) -> Holds {
+        let of = self.rng.random_range(0..MANY);
+        let bytes = self.rng.random_range(0..=MOST);
+        let counter = self.counters[of].clone();
+        if let Some(pressure) = &self.pressure {
+            pressure.holds.store(self.own[CACHE], Ordering::SeqCst);
+        }
+        match self.rng.random_range(0..14) {
+            0..=1 => {
+                let blocks = self.rng.random();
+                let charged = if blocks {
+                    counter.charge(bytes)
+                } else {
+                    counter.try_charge(bytes)
+                };
+                if self.agree(of, bytes, blocks, charged)?.is_some() {
+                    self.own[of] += bytes;
+                }
+            }
+            2 => {
+                counter.force_charge(bytes);
+                self.own[of] += bytes;
+                self.note_forced(of, bytes);
+            }
+            3 | 4 => {
+                let gone = bytes.min(self.own[of]);
+                counter.uncharge(gone);
+                self.own[of] -= gone;
+            }
+            5 => {
+                let max = if bytes == 0 { u64::MAX } else { bytes * 4 };
+                let set = counter.set_max(max);
+                let live = self.live(of);
+                ensure_eq!(set.is_ok(), live <= max, "{set:?} to {max}");
+                match set {
+                    Ok(()) => self.max[of] = max,
+                    Err(busy) => {
+                        let found = (busy.level, busy.usage, busy.max);
+                        ensure_eq!(found, (counter.id(), live, max), "{busy}");
+                    }
+                }
+            }
+            6 => {
+                let before = self.counters[0].usage();
+                let drained = self.counters[0].drain();
+                let fell = before - self.counters[0].usage();
+                ensure_eq!(drained, fell, "drained");
+            }
+            7 => {
+                if self.rng.random() {
+                    counter.set_min(bytes);
+                    self.min[of] = bytes;
+                } else {
+                    counter.set_low(bytes);
+                    self.low[of] = bytes;
+                }
+            }
+            8 => self.step_window(of % 2),
+            9..12 => self.step_account(of, bytes)?,
+            12 => {
+                let batch = pick(&mut self.rng, &[0, 16, 1_024]);
+                counter.set_batch(batch);
+                self.is_exact = false;
+                for below in (0..MANY).filter(|&below| is_within(below, of)) {
+                    self.batch[below] = batch;
+                }
+            }
+            _ => {
+                let delta = bytes.cast_signed() - 100;
+                counter.stat_add(StatKey::SOCK, delta);
+                if self.nodes > 0 {
+                    self.added[of] += delta;
+                }
+                if self.rng.random() {
+                    counter.flush();
+                    let stale = counter.read(Freshness::Stale).local(StatKey::SOCK);
+                    ensure_eq!(stale, self.added[of], "added, after a flush");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_forced(&mut self, of: usize, bytes: u64) {
+        levels(of).for_each(|level| self.forced[level] += bytes);
+    }
+
+    /// Compares an answer with the one that the sums allow. Some: the charge was made.
+    fn agree<T>(
+        &mut self,
+        of: usize,
+        bytes: u64,
+        blocks: bool,
+        found: Result<T, CounterChargeError>,
+    ) -> Result<Option<T>, String> {
+        let mut gave = 0;
+        if let Some(pressure) = &self.pressure {
+            let now = pressure.holds.load(Ordering::SeqCst);
+            gave = self.own[CACHE] - now;
+            self.own[CACHE] = now;
+            if let Some(fault) = lock(&pressure.fault).take() {
+                return Err(fault);
+            }
+        }
+        ensure!(gave == 0 || blocks, "a charge that does not block asks");
+        let full = self.full(of, bytes);
+        ensure_eq!(
+            found.is_ok(),
+            full.is_none(),
+            "{:?} of {bytes}, full: {full:?}",
+            found.as_ref().err()
+        );
+        let Err(refused) = found else {
+            return Ok(found.ok());
+        };
+        let level = full.expect("it is refused");
+        self.refused[level] += 1;
+        let counter = &self.counters[level];
+        let named = (
+            refused.level,
+            refused.requester,
+            refused.requested,
+            refused.max,
+        );
+        let known = (counter.id(), self.counters[of].id(), bytes, self.max[level]);
+        ensure_eq!(
+            named,
+            known,
+            "(level, requester, requested, max) of {refused}"
+        );
+        let live = self.live(level);
+        let beside = refused.usage.checked_sub(live);
+        // No credit is drained for a charge that all of it would not make room for.
+        let least = refused.usage.saturating_sub(refused.stocked_bound);
+        let is_beyond = least + bytes > refused.max;
+        ensure!(
+            beside == Some(0) || is_beyond && beside <= Some(refused.stocked_bound),
+            "{refused}, and {live} are live"
+        );
+        // What the cache gives elsewhere does not help, and is asked for until patience ends.
+        let never_fits = levels(of).any(|level| bytes > self.max[level]);
+        let helps = self.pressure.is_some() && blocks && !never_fits && is_within(CACHE, level);
+        ensure!(
+            !helps || self.own[CACHE] == 0,
+            "{refused}, and the cache has {}",
+            self.own[CACHE]
+        );
+        Ok(None)
+    }
+
+    // === Peaks ===
+
+    fn step_window(&mut self, of: usize) {
+        let room = self.windows.len() < WINDOWS_MAX;
+        match self.rng.random_range(0..4) {
+            0 | 1 if room => {
+                let window = self.counters[of].peak_window();
+                let seen = self.live(of);
+                self.windows.push(Window { of, window, seen });
+            }
+            _ if self.windows.is_empty() => {}
+            2 => {
+                let at = self.rng.random_range(0..self.windows.len());
+                let now = self.live(self.windows[at].of);
+                self.windows[at].window.reset();
+                self.windows[at].seen = now;
+            }
+            _ => {
+                let at = self.rng.random_range(0..self.windows.len());
+                drop(self.windows.swap_remove(at));
+            }
+        }
+    }
+
+    /// Nothing is charged within a step and gone after it, so the highest is that after some step.
+    fn peaks_hold(&mut self) -> Holds {
+        for of in 0..MANY {
+            self.peak[of] = self.peak[of].max(self.live(of));
+            let (peak, seen) = (self.counters[of].peak(), self.peak[of]);
+            ensure!(
+                peak >= seen && (peak == seen || !self.is_exact),
+                "the peak of counter {of} is {peak}, and {seen} were live"
+            );
+        }
+        for at in 0..self.windows.len() {
+            let live = self.live(self.windows[at].of);
+            let Window { of, window, seen } = &mut self.windows[at];
+            *seen = live.max(*seen);
+            let (peak, ever) = (window.peak(), self.counters[*of].peak());
+            ensure!(
+                peak >= *seen && peak <= ever && (peak == *seen || !self.is_exact),
+                "a peak of counter {of} is {peak}, {ever} ever, and {seen} were live since it began"
+            );
+        }
+        Ok(())
+    }
+
+    // === Memory on nodes ===
+
+    /// The place of a node among those of the machine; the last is none.
+    fn place(&self, node: usize) -> usize {
+        match self.nodes {
+            2 if node < 2 => node,
+            2 => 2,
+            _ => 0,
+        }
+    }
+
+    fn step_account(&mut self, of: usize, bytes: u64) -> Holds {
+        let most = self.accounts.len();
+        if most == 0 || most < ACCOUNTS_MAX && self.rng.random_bool(0.3) {
+            let found = self.counters[of].precharge(bytes);
+            if let Some(account) = self.agree(of, bytes, true, found)? {
+                self.accounts.push(Account {
+                    of,
+                    account,
+                    units: bytes,
+                    item: 0,
+                    places: [0; 3],
+                });
+            }
+            return Ok(());
+        }
+        let at = self.rng.random_range(0..most);
+        let Account {
+            of,
+            mut account,
+            units,
+            mut item,
+            mut places,
+        } = self.accounts.swap_remove(at);
+        let (from, to) = (self.rng.random_range(0..3), self.rng.random_range(0..3));
+        let node = |node: usize| NODES.get(node).copied().map(NodeId::new);
+        match self.rng.random_range(0..4) {
+            0 => {
+                drop(account);
+                return Ok(());
+            }
+            1 => {
+                let moved = account.migrated(node(from), node(to), bytes);
+                let (from, to) = (self.place(from), self.place(to));
+                ensure_eq!(moved, bytes.min(places[from]), "moved");
+                places[from] -= moved;
+                places[to] += moved;
+            }
+            _ => {
+                let mut placement = Placement::new();
+                placement.add(node(from), Bytes(bytes));
+                placement.add(None, Bytes(bytes / 3));
+                item = self.rng.random_range(0..ITEMS.len());
+                account = account.account_as(ITEMS[item], &placement);
+                let now = bytes + bytes / 3;
+                self.note_forced(of, now.saturating_sub(units));
+                places = [0; 3];
+                if self.nodes > 0 {
+                    places[self.place(from)] += bytes;
+                    places[self.place(2)] += bytes / 3;
+                }
+            }
+        }
+        let units = account.units();
+        let placed: u64 = places.iter().sum();
+        ensure!(
+            placed == 0 || units == placed,
+            "{units} units, {placed} of them placed"
+        );
+        self.accounts.push(Account {
+            of,
+            account,
+            units,
+            item,
+            places,
+        });
+        Ok(())
+    }
+
+    fn items_hold(&self, of: usize) -> Holds {
+        let counter = &self.counters[of];
+        let added = (0..MANY).filter(|&below| is_within(below, of));
+        let added: i64 = added.map(|below| self.added[below]).sum();
+        let stats = counter.read(Freshness::Exact);
+        ensure_eq!(stats.get(StatKey::SOCK), added, "added below counter {of}");
+        ensure_eq!(
+            stats.local(StatKey::SOCK),
+            self.added[of],
+            "added to counter {of}"
+        );
+        for (item, stat) in ITEMS.into_iter().enumerate() {
+            let here = |it: &&Account| it.item == item && is_within(it.of, of);
+            let sum = |place: usize| -> u64 {
+                let all = self.accounts.iter().filter(here);
+                all.map(|it| it.places[place]).sum()
+            };
+            let known = [0, 1, 2].map(sum);
+            let by_node = counter.numa_stat(stat, Freshness::Exact);
+            let on = |place: usize| match self.nodes {
+                2 => by_node.get(NodeId::new(NODES[place])),
+                _ if place == 0 => by_node.sum(),
+                _ => 0,
+            };
+            let found = [on(0), on(1)].map(i64::cast_unsigned);
+            ensure_eq!(
+                found,
+                [known[0], known[1]],
+                "{stat:?} on nodes, of counter {of}"
+            );
+            let all = stats.get(stat).cast_unsigned();
+            ensure_eq!(all, known.iter().sum::<u64>(), "{stat:?} of counter {of}");
+        }
+        Ok(())
+    }
+
+    // === Figures ===
+
+    fn look(&mut self) -> Holds {
+        self.peaks_hold()?;
+        for (of, counter) in self.counters.iter().enumerate() {
+            let found = (counter.live(), counter.max(), counter.refused_count());
+            let known = (self.live(of), self.max[of], self.refused[of]);
+            ensure_eq!(found, known, "(live, max, refusals) of counter {of}");
+            let found = (counter.min(), counter.low(), counter.batch());
+            let known = (self.min[of], self.low[of], self.batch[of]);
+            ensure_eq!(found, known, "(min, low, batch) of counter {of}");
+            let (usage, bound) = (counter.usage(), counter.stocked_bound());
+            let credit = usage.checked_sub(self.live(of));
+            ensure!(
+                credit.is_some_and(|credit| credit <= bound && credit == counter.stocked()),
+                "{usage} are used of counter {of}, with a bound of {bound}"
+            );
+            let forced = (counter.forced(), counter.forced_total());
+            ensure!(
+                forced.0 == usage.saturating_sub(self.max[of])
+                    && forced.0 <= forced.1
+                    // What is taken back for a drain counts anew.
+                    && (forced.1 <= self.forced[of] || !self.is_exact),
+                "(above max, ever) of counter {of}: {forced:?}, and {} were forced",
+                self.forced[of]
+            );
+            let room = |level: usize| {
+                let most = self.max[level].min(PageCounter::USAGE_MAX);
+                most.saturating_sub(self.counters[level].usage())
+            };
+            let room = levels(of).map(room).min().expect("a level");
+            ensure_eq!(counter.headroom(), room, "the headroom of counter {of}");
+            self.claims_hold(of)?;
+            if self.nodes > 0 {
+                self.items_hold(of)?;
+            }
+            for level in (0..MANY).filter(|&level| is_within(of, level)) {
+                let found = counter.level(self.counters[level].id());
+                ensure!(
+                    found.as_ref() == Some(&self.counters[level]),
+                    "a level by its id"
+                );
+            }
+        }
+        let bound = self.counters[0].stocked_bound();
+        let budget = self.budget.unwrap_or(self.max[0] / 16);
+        ensure!(
+            bound <= budget,
+            "a bound of {bound}, and a budget of {budget}"
+        );
+        let verdict = self.counters[0].verify();
+        ensure!(verdict.is_ok(), "{verdict}");
+        ensure_eq!(verdict.counter_count(), MANY, "counters that are verified");
+        Ok(())
+    }
+
+    fn claims_hold(&self, of: usize) -> Holds {
+        let counter = &self.counters[of];
+        let used = |of: usize| Some(self.counters[of].usage());
+        let children = |parent: usize| -> Vec<usize> {
+            (0..MANY)
+                .filter(|&of| PARENTS[of] == Some(parent))
+                .collect()
+        };
+        for (settings, claimed, effective) in [
+            (
+                &self.min,
+                counter.children_min_usage(),
+                counter.effective_min(&self.counters[0]),
+            ),
+            (
+                &self.low,
+                counter.children_low_usage(),
+                counter.effective_low(&self.counters[0]),
+            ),
+        ] {
+            let claims = children(of).into_iter();
+            let claims = claims.map(|child| settings[child].min(self.counters[child].usage()));
+            ensure_eq!(claimed, claims.sum::<u64>(), "protected below counter {of}");
+            let claims = Claims {
+                parent: &|of| PARENTS[of],
+                children: &children,
+                used: &used,
+                setting: &|of| settings[of],
+                recursive: self.recursive,
+            };
+            let known = if of == 0 {
+                Some(0)
+            } else {
+                claims.effective(of)
+            };
+            ensure_eq!(Some(effective), known, "protected of counter {of}");
+        }
+        Ok(())
+    }
+
+    // === The end ===
+
+    /// Those that end with units give them back, also where something keeps one a while longer.
+    fn end(&mut self) -> Holds {
+        self.windows.clear();
+        if let Some(pressure) = &self.pressure {
+            pressure.holds.store(0, Ordering::SeqCst);
+            drop(pressure.cache().take());
+        }
+        while let Some(last) = self.counters.pop() {
+            let of = self.counters.len();
+            let bytes = if self.rng.random() { self.own[of] } else { 0 };
+            last.uncharge(bytes);
+            let is_first: bool = self.rng.random();
+            let mut last = Some(last).filter(|_| !is_first);
+            self.accounts.retain(|account| account.of != of);
+            drop(last.take());
+            self.own[of] = 0;
+            if let Some(root) = self.counters.first() {
+                ensure_eq!(root.live(), self.live(0), "live after the end of {of}");
+                let above = PARENTS[of].expect("not the root");
+                let left = (0..of).filter(|&it| PARENTS[it] == Some(above));
+                let claims = |settings: &[u64; MANY]| -> u64 {
+                    let left = left.clone();
+                    left.map(|it| settings[it].min(self.counters[it].usage()))
+                        .sum()
+                };
+                let known = (claims(&self.min), claims(&self.low));
+                let above = &self.counters[above];
+                let found = (above.children_min_usage(), above.children_low_usage());
+                ensure_eq!(found, known, "(min, low) protected after the end of {of}");
+            }
+        }
+        Ok(())
+    }
+}
