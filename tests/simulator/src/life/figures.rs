@@ -352,7 +352,10 @@ impl Life {
         let mut children: Vec<usize> = self.twin.children(group).filter(online).collect();
         children.sort_by_key(|&child| {
             let name = &self.twin.groups[child].name;
-            (name.parse::<u64>().map_err(|_| name), child)
+            // A number has one form: `010` is a text.
+            let number = name.parse::<u64>().ok();
+            let number = number.filter(|number| number.to_string() == *name);
+            (number.ok_or(name), child)
         });
         children
             .into_iter()

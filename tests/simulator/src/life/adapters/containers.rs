@@ -9,6 +9,7 @@ use memcg_kmem::{
 };
 
 use super::super::Life;
+use super::super::values::{ACCOUNTED, NodeMemory};
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::machine::{Machine, PAGE, refusal};
@@ -586,6 +587,9 @@ impl Life {
             }
             let stats = root.numa_stat(StatKey::SLAB, Freshness::Exact);
             for (node, bytes) in on.into_iter().enumerate() {
+                let others = self.kmems_as(StatKey::SLAB);
+                let places = others.filter_map(|it| it.places.get(&Some(node)));
+                let bytes = bytes + places.sum::<u64>();
                 let found = stats.get(NodeId::new(node as u16));
                 assert_eq!(found, bytes as i64, "objects on node {node}");
             }
@@ -595,20 +599,25 @@ impl Life {
     /// The bytes of containers in the group and below, by their statistic.
     fn accounted(&self, top: usize, of: StatKey) -> u64 {
         let all = &self.adapters.containers;
-        let keys: Vec<Key> = match of {
+        let mut keys: Vec<Key> = match of {
             StatKey::SLAB => all.in_slab.iter().map(|it| it.key).collect(),
             StatKey::PERCPU => all.of_processors.iter().map(|it| it.0).collect(),
             _ => {
                 let vectors = all.vectors.iter().map(|it| it.key);
-                let kmems = self.kmems.iter().map(|it| it.key);
-                let stored = all.stored.iter().map(|it| it.key);
-                vectors.chain(kmems).chain(stored).collect()
+                vectors.chain(all.stored.iter().map(|it| it.key)).collect()
             }
         };
+        keys.extend(self.kmems_as(of).map(|it| it.key));
         let held = keys.into_iter().map(|key| self.twin.of(key));
         held.filter(|held| self.twin.is_within(held.group, top))
             .map(|held| held.bytes)
             .sum()
+    }
+
+    /// Memory of no container, by what it is accounted as.
+    fn kmems_as(&self, of: StatKey) -> impl Iterator<Item = &NodeMemory> {
+        let is_it = move |it: &&NodeMemory| ACCOUNTED[it.item] == of;
+        self.kmems.iter().filter(is_it)
     }
 
     pub(super) fn containers_hold(&self) -> Holds {
@@ -662,10 +671,8 @@ impl Life {
         let stats = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
         for node in 0..self.setup.nodes.max(1) {
             let of = NodeId::new(node as u16);
-            let places = self
-                .kmems
-                .iter()
-                .filter_map(|it| it.places.get(&Some(node)));
+            let kmems = self.kmems_as(StatKey::KERNEL);
+            let places = kmems.filter_map(|it| it.places.get(&Some(node)));
             let vectors = all.vectors.iter().map(|it| it.vec.placement().on_node(of));
             let strings = all.store.as_ref().map(|it| it.placement().on_node(of));
             let known = places.sum::<u64>() + vectors.sum::<u64>() + strings.unwrap_or(0);

@@ -339,7 +339,9 @@ fn agree(whose: &str, found: &Samples, before: &Samples, after: &Samples) {
     let all: BTreeSet<_> = found.keys().chain(before.keys()).collect();
     for of in all {
         let (found, before, after) = (found.get(of), before.get(of), after.get(of));
-        let is_right = found == before || before != after;
+        // A thread that looks for credit closes stocks for that moment, and opens them again.
+        let is_closed = of.0.contains("stocked_bound") && found < before;
+        let is_right = found == before || before != after || is_closed;
         assert!(is_right, "{of:?} of {whose}: {found:?}, not {before:?}");
     }
 }
