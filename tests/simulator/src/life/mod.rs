@@ -853,7 +853,12 @@ impl Life {
         for number in 0..COUNTERS {
             let counter = runtime.root().counter(self.counter(number));
             let left = counter.expect("declared").stocked();
-            assert_eq!(left, 0, "credit of threads that have ended");
+            // A thread of the crate that has served somebody goes on, with credit of its own.
+            let others = crate::threads::of_the_crate();
+            assert!(
+                left == 0 || !others.is_empty(),
+                "{left} of credit of threads that have ended"
+            );
         }
     }
 
