@@ -66,14 +66,6 @@ impl<'a> Attempt<'a> for TransferBelow<'a> {
     }
 }
 
-/// The same of a counter that does not cover, whatever the limits are.
-pub(crate) fn move_by_force((from, to, common): (&Counter, &Counter, &Counter), bytes: u64) {
-    if bytes > 0 {
-        let taken = transfer::transfer_in_by_force(to, bytes, common);
-        transfer::transfer_out(from, bytes, common, taken);
-    }
-}
-
 /// Moves `bytes` from a counter to the same counter of another group of its tree. `common` is the
 /// first ancestor of both.
 pub(crate) fn move_charge<'a>(
@@ -102,4 +94,13 @@ pub(crate) fn move_charge<'a>(
         transfer::transfer_out(from, bytes, common, attempt.taken.get());
     }
     Ok(())
+}
+
+/// The same between counters that do not cover, whatever the limits are, and also to a group that
+/// is offline.
+pub(crate) fn move_by_force((from, to, common): (&Counter, &Counter, &Counter), bytes: u64) {
+    if bytes > 0 {
+        let taken = transfer::transfer_in_by_force(to, bytes, common);
+        transfer::transfer_out(from, bytes, common, taken);
+    }
 }

@@ -12,9 +12,10 @@ impl Exposition {
     /// Hands the figures to the recorder of the crate `metrics`: call it from time to time. Nothing
     /// is recorded between two calls.
     ///
-    /// The names are those of [`openmetrics`](Self::openmetrics) with their units. Most recorders
-    /// keep the last value of a group that is shown no more, so have the recorder forget what it
-    /// has not heard of for a while.
+    /// The names are those of [`openmetrics`](Self::openmetrics) with their units. What that shows
+    /// no more is not recorded: a group that has gone, a limit that is unset, a statistic that is
+    /// 0. Most recorders keep the last value, so have the recorder forget what it has not heard of
+    /// for a while.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

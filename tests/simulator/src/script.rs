@@ -811,7 +811,8 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
-        // Of two groups the maxes are parts of one that falls, or their charges wait for more than that.
+        // Of two groups the maxes are parts of one that falls, or their charges wait for more than
+        // that.
         What::Fill(..) | What::Begin(..) if swarm.limits && rng.random_bool(0.15) => {
             let groups = [rng.random_range(0..16), rng.random_range(0..16)];
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
@@ -851,7 +852,8 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Charge(1, Verb::Try, Size::Bytes(100)));
             story
         }
-        // Work is delayed above a high, whatever it has charged last; and is not once its group has gone.
+        // Work is delayed above a high, whatever it has charged last; and is not once its group has
+        // gone.
         What::Checkpoint(group) if rng.random_bool(0.5) => {
             let mut story: Vec<_> = (0..4).map(What::DropTask).collect();
             story.push(What::Unset(group, Kind::Max));
@@ -952,8 +954,8 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 small(),
             ]
         }
-        // Small charges pass the first in line until it has been passed far enough; then a small one
-        // waits, too, and the first goes.
+        // Small charges pass the first in line until it has been passed far enough; then a small
+        // one waits, too, and the first goes.
         What::Begin(group, ..) if rng.random_bool(0.25) => {
             let other = if rng.random() {
                 group

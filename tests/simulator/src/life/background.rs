@@ -75,7 +75,8 @@ fn reclaimed_in_background(part: Percent, mut moves: u16) {
             units => u64::from(units) * 20 * UNIT,
         };
         moves /= 4;
-        // The max above moves, too, and the part goes with that where the group has no max of its own.
+        // The max above moves, too, and the part goes with that where the group has no max of its
+        // own.
         let root = if moves.is_multiple_of(3) {
             ROOT
         } else {

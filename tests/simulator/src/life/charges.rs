@@ -276,8 +276,8 @@ impl Life {
         None
     }
 
-    /// What is larger than a max nothing helps, and no memory comes for it. And who holds most of what
-    /// is full are the largest of its children.
+    /// What is larger than a max nothing helps, and no memory comes for it. And who holds most of
+    /// what is full are the largest of its children.
     fn helps(&self, error: &ChargeError, ask: Ask) {
         let Ask {
             group,

@@ -1,7 +1,10 @@
-//! Counters without groups: a tree of their own, beside sums. Some trees have nodes and statistics, some a
-//! hook that is asked where a charge does not fit.
+//! Counters without groups: a tree of their own, beside sums. Some trees have nodes and statistics,
+//! some a hook that is asked where a charge does not fit.
+//!
+//! Here hooks give some at a time, and the tree counts what it does. `counters_pressed` has a hook
+//! that gives just what is missing, peaks to the unit, and memory that moves between nodes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use memcg::figures::{PeakLiveWindow, PeakWindow, TreeCounts};
 use memcg::kmem::{NodeAccount, NodeId, Placement};
@@ -9,21 +12,22 @@ use memcg::{Bytes, CounterConfig, Freshness, PageCounter, StatKey, Unit};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::callbacks::lock;
 use super::{Life, counters_pressed};
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What, pick};
 
 /// The parent of each: the first is the root.
-const PARENTS: [Option<usize>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
+pub(super) const PARENTS: [Option<usize>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
 
 /// The counter of what a hook has to give.
-const CACHE: usize = 2;
+pub(super) const CACHE: usize = 2;
 
 /// A charge has the hook called so often at most.
 const CALLS_MAX: usize = 16;
 
 /// The most that one step charges.
-const MOST: u64 = 300;
+pub(super) const MOST: u64 = 300;
 
 const NODES: u16 = 3;
 
@@ -52,6 +56,75 @@ impl Life {
     }
 }
 
+/// From a counter up to the root.
+pub(super) fn levels(of: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(of), |&of| PARENTS[of])
+}
+
+pub(super) fn is_within(of: usize, top: usize) -> bool {
+    levels(of).any(|level| level == top)
+}
+
+/// A counter, and all below it.
+pub(super) fn within(top: usize) -> impl Iterator<Item = usize> {
+    (0..PARENTS.len()).filter(move |&of| is_within(of, top))
+}
+
+/// A tree of all counters: each has its name and its parent, and finds its levels, and no others.
+pub(super) fn grow(config: CounterConfig) -> Result<Vec<PageCounter>, String> {
+    let mut counters = vec![PageCounter::root(config)];
+    for parent in PARENTS.into_iter().flatten() {
+        let name = format!("{}", counters.len());
+        let child = counters[parent].named_child(&name);
+        ensure_eq!(child.name(), name, "the name of a counter");
+        ensure!(
+            child.parent().as_ref() == Some(&counters[parent]),
+            "its parent"
+        );
+        counters.push(child);
+    }
+    find_levels(&counters)?;
+    Ok(counters)
+}
+
+pub(super) fn find_levels(counters: &[PageCounter]) -> Holds {
+    for (of, counter) in counters.iter().enumerate() {
+        for (level, above) in counters.iter().enumerate() {
+            let found = counter.level(above.id());
+            let known = is_within(of, level).then_some(above);
+            ensure!(
+                found.as_ref() == known,
+                "level {level} of counter {of} by its id"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether a counter takes this max: only what is live may refuse it.
+pub(super) fn sets_max(counter: &PageCounter, max: u64, live: u64) -> Result<bool, String> {
+    let set = counter.set_max(max);
+    ensure_eq!(set.is_ok(), live <= max, "{set:?} to {max}");
+    if let Err(busy) = &set {
+        let found = (busy.level, busy.usage, busy.max);
+        ensure_eq!(found, (counter.id(), live, max), "{busy}");
+    }
+    Ok(set.is_ok())
+}
+
+/// What a drain says that it takes back is what usage falls by, and what is counted.
+pub(super) fn drain(root: &PageCounter) -> Holds {
+    let (before, counts) = (root.usage(), root.counts());
+    let drained = root.drain();
+    ensure_eq!(drained, before - root.usage(), "drained");
+    let now = root.counts();
+    ensure!(
+        now.drained - counts.drained == drained && (now.drains > counts.drains || drained == 0),
+        "{drained} units are drained, {counts:?} before and {now:?} after"
+    );
+    Ok(())
+}
+
 struct Sums {
     own: [u64; PARENTS.len()],
     max: [u64; PARENTS.len()],
@@ -64,14 +137,6 @@ struct Sums {
     on_nodes: [[u64; NODES as usize]; PARENTS.len()],
     /// Of `own`, what the hook has to give.
     cached: u64,
-}
-
-fn levels(of: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(of), |&of| PARENTS[of])
-}
-
-fn within(top: usize) -> impl Iterator<Item = usize> {
-    (0..PARENTS.len()).filter(move |&of| levels(of).any(|level| level == top))
 }
 
 impl Sums {
@@ -122,10 +187,6 @@ impl Gives {
     }
 }
 
-fn lock(gives: &Mutex<Gives>) -> MutexGuard<'_, Gives> {
-    gives.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A tree, and what it is known to have.
 struct Tree {
     counters: Vec<PageCounter>,
@@ -167,24 +228,7 @@ impl Tree {
         // What a clone declares is its own.
         let mut clone = config.clone();
         let of_clone = item.map(|_| clone.stat("columns", Unit::Events));
-        let mut counters = vec![PageCounter::root(config)];
-        for parent in PARENTS.into_iter().flatten() {
-            let name = format!("{}", counters.len());
-            let child = counters[parent].named_child(&name);
-            ensure_eq!(child.name(), name, "the name of a counter");
-            ensure!(
-                child.parent().as_ref() == Some(&counters[parent]),
-                "its parent"
-            );
-            counters.push(child);
-        }
-        for (of, counter) in counters.iter().enumerate() {
-            for (level, above) in counters.iter().enumerate() {
-                let found = counter.level(above.id());
-                let is_above = levels(of).any(|it| it == level);
-                ensure_eq!(found.is_some(), is_above, "level {level} of counter {of}");
-            }
-        }
+        let counters = grow(config)?;
         if let Some(of_clone) = of_clone {
             let before = counters[0].counts().foreign_stats;
             counters[0].stat_add(of_clone, 1);
@@ -238,14 +282,8 @@ impl Tree {
             }
             6 => {
                 let max = if bytes == 0 { u64::MAX } else { bytes * 4 };
-                let set = counter.set_max(max);
-                ensure_eq!(set.is_ok(), self.sums.live(of) <= max, "{set:?} to {max}");
-                match set {
-                    Ok(()) => self.sums.max[of] = max,
-                    Err(error) => ensure!(
-                        error.usage >= self.sums.live(of) && error.max == max,
-                        "{error}"
-                    ),
+                if sets_max(counter, max, self.sums.live(of))? {
+                    self.sums.max[of] = max;
                 }
             }
             7 => {
@@ -283,19 +321,7 @@ impl Tree {
                     ensure_eq!(window.peak(), usage, "a peak that starts over");
                 }
             }
-            _ => {
-                let before = self.counters[0].usage();
-                let counts = self.counters[0].counts();
-                let drained = self.counters[0].drain();
-                let fell = before - self.counters[0].usage();
-                ensure_eq!(drained, fell, "drained");
-                let now = self.counters[0].counts();
-                let counted = now.drained - counts.drained;
-                ensure!(
-                    counted == drained && (now.drains > counts.drains || drained == 0),
-                    "{drained} units are drained, {counts:?} before and {now:?} after"
-                );
-            }
+            _ => drain(&self.counters[0])?,
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Counters without groups that run short: a hook gives back what a cache has, and windows see their peaks.
+//! Counters without groups that run short: the tree of `counters`, whose hook gives just what is
+//! missing. Peaks are known to the unit, and accounted memory moves between nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,19 +12,14 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::callbacks::lock;
+use super::counters::{
+    CACHE, MOST, PARENTS, drain, find_levels, grow, is_within, levels, sets_max, within,
+};
 use super::protection::Claims;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::pick;
 
-/// The parent of each: the first is the root.
-const PARENTS: [Option<usize>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
 const MANY: usize = PARENTS.len();
-
-/// It gives back what it has where another one lacks units.
-const CACHE: usize = 2;
-
-/// The most that one step charges.
-const MOST: u64 = 300;
 
 const WINDOWS_MAX: usize = 4;
 const ACCOUNTS_MAX: usize = 6;
@@ -41,7 +37,7 @@ pub(super) fn live(
     steps: u8,
     seed: u64,
 ) -> Holds {
-    Counters::new(config, batch, recursive, seed).lives(steps)
+    Counters::new(config, batch, recursive, seed)?.lives(steps)
 }
 
 /// What the hook of the tree shares with the run: the cache, what that has, and what was wrong.
@@ -114,16 +110,13 @@ struct Counters {
     added: [i64; MANY],
 }
 
-fn levels(of: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(of), |&of| PARENTS[of])
-}
-
-fn is_within(of: usize, top: usize) -> bool {
-    levels(of).any(|level| level == top)
-}
-
 impl Counters {
-    fn new(mut config: CounterConfig, batch: u64, recursive: bool, seed: u64) -> Counters {
+    fn new(
+        mut config: CounterConfig,
+        batch: u64,
+        recursive: bool,
+        seed: u64,
+    ) -> Result<Counters, String> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let budget = pick(&mut rng, &[None, None, Some(0), Some(128), Some(2_048)]);
         if let Some(units) = budget {
@@ -143,13 +136,13 @@ impl Counters {
         if let Some(pressure) = pressure.clone() {
             config = config.on_pressure(move |refused| pressure.give(refused));
         }
-        Counters {
+        Ok(Counters {
             rng,
             is_exact: batch == 0,
             recursive,
             budget,
             nodes,
-            counters: vec![PageCounter::root(config)],
+            counters: grow(config)?,
             pressure,
             own: [0; MANY],
             max: [u64::MAX; MANY],
@@ -162,14 +155,13 @@ impl Counters {
             windows: Vec::new(),
             accounts: Vec::new(),
             added: [0; MANY],
-        }
+        })
     }
 
     /// All units that are charged below `top`.
     fn live(&self, top: usize) -> u64 {
-        let own = (0..MANY).filter(|&of| is_within(of, top));
         let accounts = self.accounts.iter().filter(|it| is_within(it.of, top));
-        own.map(|of| self.own[of]).sum::<u64>() + accounts.map(|it| it.units).sum::<u64>()
+        within(top).map(|of| self.own[of]).sum::<u64>() + accounts.map(|it| it.units).sum::<u64>()
     }
 
     /// The lowest level that has no room for so many more.
@@ -179,14 +171,6 @@ impl Counters {
     }
 
     fn lives(mut self, steps: u8) -> Holds {
-        for parent in PARENTS.into_iter().flatten() {
-            let name = format!("{}", self.counters.len());
-            let child = self.counters[parent].named_child(&name);
-            ensure_eq!(child.name(), name, "the name of a counter");
-            let found = child.parent();
-            ensure!(found.as_ref() == Some(&self.counters[parent]), "its parent");
-            self.counters.push(child);
-        }
         if let Some(pressure) = &self.pressure {
             *pressure.cache() = Some(self.counters[CACHE].clone());
         }
@@ -233,23 +217,11 @@ impl Counters {
             }
             5 => {
                 let max = if bytes == 0 { u64::MAX } else { bytes * 4 };
-                let set = counter.set_max(max);
-                let live = self.live(of);
-                ensure_eq!(set.is_ok(), live <= max, "{set:?} to {max}");
-                match set {
-                    Ok(()) => self.max[of] = max,
-                    Err(busy) => {
-                        let found = (busy.level, busy.usage, busy.max);
-                        ensure_eq!(found, (counter.id(), live, max), "{busy}");
-                    }
+                if sets_max(&counter, max, self.live(of))? {
+                    self.max[of] = max;
                 }
             }
-            6 => {
-                let before = self.counters[0].usage();
-                let drained = self.counters[0].drain();
-                let fell = before - self.counters[0].usage();
-                ensure_eq!(drained, fell, "drained");
-            }
+            6 => drain(&self.counters[0])?,
             7 => {
                 if self.rng.random() {
                     counter.set_min(bytes);
@@ -265,7 +237,7 @@ impl Counters {
                 let batch = pick(&mut self.rng, &[0, 16, 1_024]);
                 counter.set_batch(batch);
                 self.is_exact = false;
-                for below in (0..MANY).filter(|&below| is_within(below, of)) {
+                for below in within(of) {
                     self.batch[below] = batch;
                 }
             }
@@ -480,8 +452,7 @@ impl Counters {
 
     fn items_hold(&self, of: usize) -> Holds {
         let counter = &self.counters[of];
-        let added = (0..MANY).filter(|&below| is_within(below, of));
-        let added: i64 = added.map(|below| self.added[below]).sum();
+        let added: i64 = within(of).map(|below| self.added[below]).sum();
         let stats = counter.read(Freshness::Exact);
         ensure_eq!(stats.get(StatKey::SOCK), added, "added below counter {of}");
         ensure_eq!(
@@ -550,14 +521,8 @@ impl Counters {
             if self.nodes > 0 {
                 self.items_hold(of)?;
             }
-            for level in (0..MANY).filter(|&level| is_within(of, level)) {
-                let found = counter.level(self.counters[level].id());
-                ensure!(
-                    found.as_ref() == Some(&self.counters[level]),
-                    "a level by its id"
-                );
-            }
         }
+        find_levels(&self.counters)?;
         let bound = self.counters[0].stocked_bound();
         let budget = self.budget.unwrap_or(self.max[0] / 16);
         ensure!(

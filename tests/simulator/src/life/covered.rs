@@ -1,4 +1,7 @@
 //! Groups whose charges pay for what an allocator hands out: usage is the larger of the two.
+//!
+//! Here two groups that cover lie below one, and one of them may end. In `covered_deep` three lie
+//! one below the other, each with a max, beside a charge that waits.
 
 // What an allocator gives back to a group is its word for it.
 #![allow(unsafe_code)]
@@ -13,7 +16,7 @@ use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What};
 
 /// The most that one step charges or allocates.
-const MOST: u64 = 300;
+pub(super) const MOST: u64 = 300;
 
 impl Life {
     /// Groups of their own are made below a group, and end. The twin has none of them: they leave
@@ -53,21 +56,30 @@ impl Life {
 }
 
 /// What an allocator has handed out.
-struct Object {
+pub(super) struct Object {
     owner: Owner,
-    bytes: u64,
-    level: usize,
+    pub(super) bytes: u64,
+    pub(super) level: usize,
 }
 
 impl Object {
-    fn free(self) {
+    /// It is allocated in the group of this number.
+    pub(super) fn allocate(groups: &[Group], level: usize, bytes: u64) -> Object {
+        Object {
+            owner: groups[level].run(|| Owner::charge(bytes as usize)),
+            bytes,
+            level,
+        }
+    }
+
+    pub(super) fn free(self) {
         // SAFETY: charged for these bytes, and given back once.
         unsafe { self.owner.uncharge(self.bytes as usize) };
     }
 }
 
-/// Groups by their numbers: one below the top, the top, one beside it that covers nothing, and a second
-/// one below it.
+/// Groups by their numbers: one below the top, the top, one beside it that covers nothing, and a
+/// second one below it.
 const TOP: usize = 1;
 const BESIDE: usize = 2;
 
@@ -195,13 +207,8 @@ fn live(group: &Group, steps: u8, seed: u64) -> Holds {
                 }
             }
             1 => {
-                let owner = levels[level].run(|| Owner::charge(bytes as usize));
+                objects.push(Object::allocate(&levels, level, bytes));
                 sums.allocated[level] += bytes;
-                objects.push(Object {
-                    owner,
-                    bytes,
-                    level,
-                });
             }
             2 if !charges.is_empty() => {
                 let at = rng.random_range(0..charges.len());

@@ -1,38 +1,20 @@
-//! Groups that cover, three of them one below the other, each with a max, and a charge that waits for room.
-
-// What an allocator gives back to a group is its word for it.
-#![allow(unsafe_code)]
+//! Groups that cover, as in `covered`, but three of them one below the other, each with a max, and
+//! a charge that waits for room.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use memcg::allocator::{Owner, catch_up};
+use memcg::allocator::catch_up;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::covered::{MOST, Object};
 use super::told::Rung;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::pick;
-
-/// The most that one step charges or allocates.
-const MOST: u64 = 300;
-
-/// What an allocator has handed out.
-struct Object {
-    owner: Owner,
-    bytes: u64,
-    level: usize,
-}
-
-impl Object {
-    fn free(self) {
-        // SAFETY: charged for these bytes, and given back once.
-        unsafe { self.owner.uncharge(self.bytes as usize) };
-    }
-}
 
 /// Levels by number: those that cover, from the lowest to the highest; the one above them, which
 /// does not; and one beside them, which does not either.
@@ -204,13 +186,9 @@ impl Covers {
                 }
             }
             1 => {
-                let owner = self.levels[level].run(|| Owner::charge(bytes as usize));
+                let object = Object::allocate(&self.levels, level, bytes);
                 self.sums.allocated[level] += bytes;
-                self.objects.push(Object {
-                    owner,
-                    bytes,
-                    level,
-                });
+                self.objects.push(object);
             }
             2 if !self.charges.is_empty() => {
                 let at = self.rng.random_range(0..self.charges.len());

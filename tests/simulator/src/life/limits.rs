@@ -70,7 +70,8 @@ impl Life {
             self.settle_accounts_with(|life| {
                 found.push(life.twin.live(group, counter).saturating_sub(bytes));
             });
-            // A max that only counts drains no credit, which is above it, too. And what callbacks do of themselves, or an adapter that is woken, may come after the call has looked.
+            // A max that only counts drains no credit, which is above it, too. And what callbacks
+            // do of themselves, or an adapter that is woken, may come after the call has looked.
             let others_act = !self.shared.is_quiet() || self.setup.adapters;
             let is_right = found.last() == Some(&above) || others_act && found.contains(&above);
             assert!(is_right, "{above} above {bytes}, the twin says {found:?}");

@@ -8,21 +8,22 @@
 //!   cancelled;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
-//!   groups; `others`: another runtime, groups that are found or made, or end with a value;
+//! * `told`: tasks that wait for an event, or for usage below a high; `counters`,
+//!   `counters_pressed`: counters without groups; `others`: another runtime, groups that are found
+//!   or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
-//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied; `specs`: trees
-//!   that are applied time and again, and all that they set;
+//! * `covered`, `covered_deep`: charges that pay for what is allocated; `trees`: trees that are
+//!   applied; `specs`: trees that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `weighed`: values and what they weigh, and the rarer calls of vectors, gauges and charges;
 //! * `words`: charges without a guard that were some; `placements`: memory on nodes that meets;
 //! * `callbacks`: caches, listeners, hooks and wakers; `promises`: what a cache gives later;
 //! * `figures`: what must hold after each step; `protection`: what is kept from reclaim; `pools`: the
-//!   objects; `cycles`: what comes and goes leaves no byte in the heap.
+//!   objects; `cycles`: what comes and goes leaves no byte in the heap;
 //! * `adapters`: allocators, channels, requests, containers, the host's files, the page of metrics.
 
 #[cfg(feature = "adapters")]
@@ -572,14 +573,14 @@ impl Life {
             return;
         };
         if let Some(runtime) = self.runtime.as_ref().filter(|_| op.0.is_multiple_of(2)) {
-            // Credit that waits for its barrier keeps a group that the twin has lost. A call that finds
-            // no place for that does the same.
+            // Credit that waits for its barrier keeps a group that the twin has lost. A call that
+            // finds no place for that does the same.
             runtime.settle();
         }
         // A thread of the runtime keeps groups that pass a high for a moment, while it reclaims.
         self.may_drain(limits.high.is_some());
         self.ranked |= limits.importance.is_some();
-        // A number is one as a text, too. Zeros before it make it another name.
+        // A number is one as a text, too. A zero before it makes it another name.
         let number = Some(u64::from(name)).filter(|name| name % 12 >= 10);
         let name = match (number, name % 12) {
             (Some(number), _) => number.to_string(),

@@ -106,8 +106,8 @@ impl Life {
         });
     }
 
-    /// What the order was told of each: what it holds alone, how far that is above what it is granted,
-    /// and what is wanted for it or for a group below.
+    /// What the order was told of each: what it holds alone, how far that is above what it is
+    /// granted, and what is wanted for it or for a group below.
     fn candidates_are_right(&self, numbers: &[usize], shown: &[Candidate]) {
         let asks = self.asking.filter(|&group| !self.twin.is_spared(group));
         let asks = asks.and_then(|group| {

@@ -1,5 +1,5 @@
-//! Runtimes of other configurations than that of a life: what is no configuration, counters that are
-//! declared late, a flusher, a root that covers.
+//! Runtimes of other configurations than that of a life: what is no configuration, counters that
+//! are declared late, a flusher, a root that covers.
 
 // What an allocator gives back to a group is its word for it.
 #![allow(unsafe_code)]

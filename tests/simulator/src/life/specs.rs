@@ -1,5 +1,5 @@
-//! What a program sets, and what trees say that are applied time and again, to groups of a tree of its
-//! own: each setting is known, and whose it is, and each tree tells all that it has changed.
+//! What a program sets, and what trees say that are applied time and again, to groups of a tree of
+//! its own: each setting is known, and whose it is, and each tree tells all that it has changed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -254,7 +254,8 @@ impl Wanted {
 struct Tree {
     runtime: Runtime,
     nodes: Vec<Node>,
-    /// It has something to give: then no group is protected, and none is reclaimed in the background.
+    /// It has something to give: then no group is protected, and none is reclaimed in the
+    /// background.
     cache: Option<(Arc<Gives>, usize, Registration)>,
     /// What is set by now is not known.
     is_over: bool,
@@ -355,7 +356,8 @@ impl Tree {
             .find(|&max| max < u64::MAX)
     }
 
-    /// Parts are those of the maxes above as they are now. A part of nothing has some bytes or other.
+    /// Parts are those of the maxes above as they are now. A part of nothing has some bytes or
+    /// other.
     fn follow(&mut self) {
         // Parents come before their children.
         for of in self.online() {
@@ -663,7 +665,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A part of a max that is gone cannot be set again, so a tree that fails may leave what it has set.
+    /// A part of a max that is gone cannot be set again, so a tree that fails may leave what it has
+    /// set.
     fn has_part_of_nothing(&self) -> bool {
         let is_one = |of: usize| {
             let node = &self.nodes[of];

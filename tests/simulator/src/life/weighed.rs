@@ -270,7 +270,8 @@ fn heap_of<R>(made: impl FnOnce() -> R) -> (R, u64) {
     (made, u64::try_from(heap).unwrap_or(0))
 }
 
-/// Its weight is its size, and what the heap has for it: by growing, by thinning out, and by shrinking.
+/// Its weight is its size, and what the heap has for it: by growing, by thinning out, and by
+/// shrinking.
 fn weigh<T: Weigh + Clone>(rng: Rng<'_>, group: &Group, empty: T, kind: &Kind<T>) -> Holds {
     let most = pick(rng, &[0, 1, 3, 13, 60, 200]);
     let what = std::any::type_name::<T>();
@@ -438,7 +439,8 @@ impl Iterator for Lies {
     }
 }
 
-/// What does not fit beside the vector's own block comes by no wait, and by no call that asks nobody.
+/// What does not fit beside the vector's own block comes by no wait, and by no call that asks
+/// nobody.
 fn vector_beyond_its_max(rng: Rng<'_>, group: &Group) -> Holds {
     let counts = Arc::new(Counts::default());
     let asked = Arc::clone(&counts) as Arc<dyn Reclaim>;

@@ -45,7 +45,8 @@ pub enum Adapter {
     Reserve(u8, Size),
     /// A message is sent by a sink, which is closed then; true: flushed before.
     SendBySink(u8, Size, bool),
-    /// In a tree of their own sends and charges are delayed above a high, or wait at a max, as a seed says.
+    /// In a tree of their own sends and charges are delayed above a high, or wait at a max, as a
+    /// seed says.
     Delayed(u64),
     /// In a tree of its own a channel has messages at once, as a seed says.
     Queued(u64),
@@ -182,8 +183,8 @@ pub enum Adapter {
     Scrape(u8),
     /// A socket answers questions about a tree of its own, of clients as a seed says.
     Ask(u64),
-    /// Events of a tree of its own are told in lines, and layers print figures onto its page, as a seed
-    /// says.
+    /// Events of a tree of its own are told in lines, and layers print figures onto its page, as a
+    /// seed says.
     Lines(u64),
     /// The files of a group are read.
     Files(u8),

@@ -63,7 +63,8 @@ unsafe impl GlobalAlloc for Inner {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let wholes = with_grain(layout, layout.size()).zip(with_grain(layout, size));
         match wholes.filter(|_| !REFUSES.get()) {
-            // SAFETY: as the caller promises; a block has the same whole layout for each of its sizes.
+            // SAFETY: as the caller promises; a block has the same whole layout for each of its
+            // sizes.
             Some((old, new)) => unsafe { System.realloc(block, old, new.size()) },
             None => std::ptr::null_mut(),
         }
@@ -92,9 +93,9 @@ unsafe impl Allocator for Inner {
     }
 }
 
-/// What no allocator has: a size that leaves no room for a word, or for anything else. What was there
-/// stays, and nothing is charged. This program's allocator is none of the crate's, and asking for such a
-/// size tells that.
+/// What no allocator has: a size that leaves no room for a word, or for anything else. What was
+/// there stays, and nothing is charged. This program's allocator is none of the crate's, and asking
+/// for such a size tells that.
 fn refuse_too_large(group: &Group) {
     let (live, unowned) = (group.live(), unowned_bytes());
     for of in [Of::Every, Of::Large, Of::Process] {

@@ -845,7 +845,8 @@ impl Life {
                 let channel = &mut self.adapters.channels[at];
                 let (group, is_closed) = (channel.group, channel.is_closed);
                 let send = &mut channel.sends[number];
-                // Some tasks move to another thread, once they have let others run and are in the list.
+                // Some tasks move to another thread, once they have let others run and are in the
+                // list.
                 let moves = send.number.is_multiple_of(2) && send.waits.polls == MOVES;
                 if !send.waits.is_rung() && !moves {
                     number += 1;

@@ -654,7 +654,8 @@ fn go_on(mut upgraded: Upgraded, wire: &Arc<Mutex<Wire>>, context: &mut Context<
     assert!(lock(wire).is_shut, "its user has ended it");
 }
 
-/// Who has the connection takes it apart: into the real one, and what keeps the charge of its request.
+/// Who has the connection takes it apart: into the real one, and what keeps the charge of its
+/// request.
 fn in_parts(upgraded: Upgraded, held: u64) {
     let kept = upgraded.downcast::<KeptConnection>();
     let parts = kept.ok().and_then(|kept| kept.io.into_parts());

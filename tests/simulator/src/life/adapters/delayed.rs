@@ -1,8 +1,8 @@
-//! Sends, and charges by tokio's clock, in a tree of their own, as a seed says: above a high each of them
-//! has its bytes at once and is delayed, at a max it waits for them.
+//! Sends, and charges by tokio's clock, in a tree of their own, as a seed says: above a high each
+//! of them has its bytes at once and is delayed, at a max it waits for them.
 //!
-//! Nothing makes room, and the crate's clock stands still: what ends a wait is its own time, by tokio's
-//! clock, or the end of the channel, or who waits goes.
+//! Nothing makes room, and the crate's clock stands still: what ends a wait is its own time, by
+//! tokio's clock, or the end of the channel, or who waits goes.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -119,8 +119,8 @@ fn call(
     }
 }
 
-/// A sink has refused a message that never fits, and takes the next one all the same. Closed by its user
-/// it sends that on.
+/// A sink has refused a message that never fits, and takes the next one all the same. Closed by its
+/// user it sends that on.
 async fn send_by_sink(
     sender: Sender<Message>,
     message: Message,

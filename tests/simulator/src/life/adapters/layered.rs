@@ -1,9 +1,9 @@
 //! Requests through several layers: whose they are is said later, what they weigh by themselves, their
 //! bodies become longer inside, and the service below is not ready, fails or panics.
 //!
-//! Each request is one of a tree of its own, and is dropped at any step. What it holds is known as its
-//! handler reads, why it may be refused, and what is said of that to whom; and nothing is left of it, of no
-//! group, in no figure and of no limit below.
+//! Each request is one of a tree of its own, and is dropped at any step. What it holds is known as
+//! its handler reads, why it may be refused, and what is said of that to whom; and nothing is left
+//! of it, of no group, in no figure and of no limit below.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -650,7 +650,8 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     }
 }
 
-/// The figures of a layer as text: each that it has, and buckets that count all waits up to a bound.
+/// The figures of a layer as text: each that it has, and buckets that count all waits up to a
+/// bound.
 pub(super) fn says_figures(figures: &AdmissionFigures) {
     let text = figures.to_string();
     let value = |name: &str| -> f64 {

@@ -139,8 +139,8 @@ const BLOCKS: [Block; 8] = [
     },
 ];
 
-/// Layers print families of any text onto one page, each with its label. A family that has a name of
-/// another one is left out, unless it is the same.
+/// Layers print families of any text onto one page, each with its label. A family that has a name
+/// of another one is left out, unless it is the same.
 pub(super) fn layers(seed: u64) {
     struct Panics;
     impl std::fmt::Display for Panics {
@@ -333,8 +333,8 @@ fn samples_of_all(runtime: &Runtime) -> Samples {
     all.into_iter().map(named).collect()
 }
 
-/// Each figure is what it was before, or is afterwards. Else a thread of the runtime has done something
-/// meanwhile, and neither says anything.
+/// Each figure is what it was before, or is afterwards. Else a thread of the runtime has done
+/// something meanwhile, and neither says anything.
 fn agree(whose: &str, found: &Samples, before: &Samples, after: &Samples) {
     let all: BTreeSet<_> = found.keys().chain(before.keys()).collect();
     for of in all {
@@ -548,8 +548,8 @@ impl Life {
         };
         let named = (whole(&before), whole(&after));
         agree("a recorder", &whole(&recorded), &named.0, &named.1);
-        // Names there have points and no units. A time is in nanoseconds, but for those of pressure; and
-        // what has a unit of its own says that beside.
+        // Names there have points and no units. A time is in nanoseconds, but for those of
+        // pressure; and what has a unit of its own says that beside.
         let as_observed = |samples: Samples| -> Samples {
             let observed = |((name, mut labels), figure): ((String, BTreeMap<_, _>), f64)| {
                 let stem = name.trim_end_matches("_total");

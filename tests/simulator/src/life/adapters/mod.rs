@@ -4,17 +4,18 @@
 //! a future has waited for it has as its waker is called, so it is polled before the next look at the
 //! figures.
 //!
-//! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages; `queued`:
-//!   those that wait for nothing; `delayed`: those that wait for their time; `tasks`: those of tokio, which run in groups;
-//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`: several
-//!   requests of one connection; `paced`: a client that takes what it is sent, or does not; `layered`:
-//!   other layers around; `slow`: what goes by the system's clock;
-//! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code panics;
-//!   `moves`: many pages, which move in part;
-//! * `host`: the files of the system; `levels`: control groups in each other; `systems`: both versions of
-//!   them, and all other files;
-//! * `metrics`: what is read and written from outside; `sinks`: what hears of the same figures, and of
-//!   events; `questions`: clients of a socket.
+//! * `allocators`: objects, blocks, and memory that no allocator sees; `channels`: messages;
+//!   `queued`: those that wait for nothing; `delayed`: those that wait for their time; `tasks`:
+//!   those of tokio, which run in groups;
+//! * `requests`: requests and their bodies; `connections`: their sockets, which fail; `streams`:
+//!   several requests of one connection; `paced`: a client that takes what it is sent, or does not;
+//!   `layered`: other layers around; `slow`: what goes by the system's clock;
+//! * `containers`: vectors, strings and objects on nodes; `counted`: values in them whose code
+//!   panics; `moves`: many pages, which move in part;
+//! * `host`: the files of the system; `levels`: control groups in each other; `systems`: both
+//!   versions of them, and all other files;
+//! * `metrics`: what is read and written from outside; `sinks`: what hears of the same figures, and
+//!   of events; `questions`: clients of a socket.
 
 mod allocators;
 mod channels;

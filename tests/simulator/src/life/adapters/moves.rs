@@ -1,8 +1,8 @@
 //! Containers with many pages, on a machine whose pages move in part, and are reported in part.
 //!
-//! The machine is a table of `memcg-kmem`, beside a list of what was written into it. After each step
-//! each group's memory is accounted on the nodes where its bytes lie, and no more pages are kept than
-//! have something, but for an empty one of each node.
+//! The machine is a table of `memcg-kmem`, beside a list of what was written into it. After each
+//! step each group's memory is accounted on the nodes where its bytes lie, and no more pages are
+//! kept than have something, but for an empty one of each node.
 
 // Memory of processors is reached by its addresses.
 #![allow(unsafe_code)]

@@ -1,8 +1,8 @@
-//! What a channel does at once, in a tree of its own, as a seed says: messages that are sent if they fit,
-//! that take the place of others, or are lost, and receives of every kind.
+//! What a channel does at once, in a tree of its own, as a seed says: messages that are sent if
+//! they fit, that take the place of others, or are lost, and receives of every kind.
 //!
-//! Nobody else is there, so each answer is known, and each byte: also the credit that the channel keeps,
-//! which has gone once the receiver knows that no message will come.
+//! Nobody else is there, so each answer is known, and each byte: also the credit that the channel
+//! keeps, which has gone once the receiver knows that no message will come.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};

@@ -1018,8 +1018,8 @@ impl Life {
         if self.adapters.requests[at].lacks.is_some() {
             return;
         }
-        // Else it would wait by the system's clock for those that are on their way. Only the end waits for
-        // none.
+        // Else it would wait by the system's clock for those that are on their way. Only the end
+        // waits for none.
         let is_over = self.adapters.requests[at].unsent == 0;
         if !is_over || op.0.is_multiple_of(2) {
             self.frames_are_sent(op, at);

@@ -1,5 +1,5 @@
-//! What hears of the figures beside the page of metrics: a recorder of the facade `metrics`, a meter of
-//! OpenTelemetry, and a subscriber of `tracing`.
+//! What hears of the figures beside the page of metrics: a recorder of the facade `metrics`, a
+//! meter of OpenTelemetry, and a subscriber of `tracing`.
 //!
 //! All of them are told the same, each under names of its own.
 
@@ -303,8 +303,8 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// What happens to the limits of two groups in each other is told in lines, few a second, and none of it
-/// is lost.
+/// What happens to the limits of two groups in each other is told in lines, few a second, and none
+/// of it is lost.
 pub(super) fn lines(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let runtime = Runtime::builder()

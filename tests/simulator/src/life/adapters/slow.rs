@@ -1,9 +1,9 @@
-//! What goes by the system's clock, in trees of their own, as a seed says: bodies that come too slowly, the
-//! bodies of requests that are refused, requests that wait to promise something, and answers whose frames
-//! are on their way.
+//! What goes by the system's clock, in trees of their own, as a seed says: bodies that come too
+//! slowly, the bodies of requests that are refused, requests that wait to promise something, and
+//! answers whose frames are on their way.
 //!
-//! Times are of some milliseconds. What has passed is known from both sides, as of a connection that is
-//! paced: what may end is told from what must.
+//! Times are of some milliseconds. What has passed is known from both sides, as of a connection
+//! that is paced: what may end is told from what must.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -303,8 +303,8 @@ fn panics_when_woken(runtime: &Runtime) {
     std::thread::sleep(TIME / 4);
 }
 
-/// What has come above a high has its bytes, and is paid for by the next read, once it is much, or by the
-/// end. Nobody makes room, and the crate's clock stands still.
+/// What has come above a high has its bytes, and is paid for by the next read, once it is much, or
+/// by the end. Nobody makes room, and the crate's clock stands still.
 fn held_back(rng: &mut Xoshiro256PlusPlus) {
     let delays = Duration::from_secs(600);
     let runtime = Runtime::builder().batch(0).delay_max(delays).build();
@@ -372,8 +372,8 @@ fn held_back(rng: &mut Xoshiro256PlusPlus) {
     assert_eq!(tenant.live(), others.bytes(), "live at the end");
 }
 
-/// A client of HTTP/1 has its body read before it is told that it is refused, up to a bound, and unless it
-/// asks first.
+/// A client of HTTP/1 has its body read before it is told that it is refused, up to a bound, and
+/// unless it asks first.
 fn drained(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let tenant = tenant(runtime, 1 << 20);
     let bound = 1_000;

@@ -1,8 +1,8 @@
-//! Whole systems, as their files show them: control groups of both versions, mounts that show a part of
-//! a hierarchy, and figures that are there or not.
+//! Whole systems, as their files show them: control groups of both versions, mounts that show a
+//! part of a hierarchy, and figures that are there or not.
 //!
-//! What the files mean is said again, naively: limits, the memory of the process, what cannot be given
-//! back, pressure, and how much is asked for.
+//! What the files mean is said again, naively: limits, the memory of the process, what cannot be
+//! given back, pressure, and how much is asked for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -221,8 +221,8 @@ impl System {
         })
     }
 
-    /// The levels that are shown, the own group first, each by its number and its folder: that of the
-    /// mount that shows the most.
+    /// The levels that are shown, the own group first, each by its number and its folder: that of
+    /// the mount that shows the most.
     fn shown(&self) -> Vec<(usize, String)> {
         let mut mounts = self.mounts.to_vec();
         mounts.sort_by_key(|(group, _)| group.len());
@@ -363,9 +363,9 @@ impl System {
         MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(0)
     }
 
-    /// The limits of the levels that count, the nearest first: each with its file, and whether swap is
-    /// in it. The kernel's own sum of version 1 stands for that of the own group, where it is less than
-    /// all.
+    /// The limits of the levels that count, the nearest first: each with its file, and whether swap
+    /// is in it. The kernel's own sum of version 1 stands for that of the own group, where it is
+    /// less than all.
     fn limits(&self) -> Vec<(usize, PathBuf, u64, bool)> {
         let mut all = Vec::new();
         let mut levels = self.shown();
@@ -597,8 +597,8 @@ impl System {
         drop(held);
     }
 
-    /// Each round asks for what a level has too much, or for a part of all that is anonymous where time
-    /// was lost, and for no more than there is.
+    /// Each round asks for what a level has too much, or for a part of all that is anonymous where
+    /// time was lost, and for no more than there is.
     fn reclaim_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
         let runtime = Runtime::builder().batch(0).build();
         let runtime = runtime.expect("a configuration that holds");
