@@ -6,6 +6,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use memcg::allocator::{Owner, catch_up};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits};
@@ -19,6 +21,9 @@ use crate::script::pick;
 
 /// The most that one step charges or allocates.
 const MOST: u64 = 300;
+
+/// Within that time a charge that fits is served.
+const SOON: Duration = Duration::from_secs(20);
 
 /// What an allocator has handed out.
 struct Object {
@@ -250,12 +255,27 @@ impl Covers {
 
     // === A charge that waits beside what is allocated ===
 
-    /// It is served where it fits, and not before.
+    /// It is served as soon as it fits, and not before.
     fn serve(&mut self) -> Holds {
-        match &self.waits {
-            Some(waits) if waits.rung.is_rung() => self.poll(),
-            _ => Ok(()),
+        let Some(waits) = &self.waits else {
+            return Ok(());
+        };
+        let mut then = self.sums;
+        then.reserved[waits.level] += waits.bytes;
+        // Another thread may have the line to serve.
+        let end = Instant::now() + SOON;
+        let fits = then.fit(&self.sums, &self.max);
+        while fits && !waits.rung.is_rung() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
         }
+        let is_rung = waits.rung.is_rung();
+        ensure!(
+            is_rung || !fits,
+            "{} bytes fit at level {}, and their charge waits",
+            waits.bytes,
+            waits.level
+        );
+        if is_rung { self.poll() } else { Ok(()) }
     }
 
     fn poll(&mut self) -> Holds {
