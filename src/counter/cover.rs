@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, WeakCounter};
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -214,23 +214,62 @@ pub(super) fn take_reserved(
     (taken, kept)
 }
 
+/// What levels have fallen by, of bytes that have gone.
+#[derive(Default)]
+pub(super) struct Fallen {
+    /// The highest of them.
+    pub(super) top: u64,
+    /// The lowest one whose usage has not fallen by all reserved bytes: more is unpaid there.
+    more_unpaid: Option<WeakCounter>,
+}
+
+impl Fallen {
+    /// Levels that have fallen by all bytes.
+    pub(super) fn by(n: u64) -> Fallen {
+        Fallen {
+            top: n,
+            more_unpaid: None,
+        }
+    }
+
+    /// Where usage has not fallen by all of the bytes, allocated ones have taken their place. A
+    /// charge in line needs less room for that, and no look has told it. At the levels further down
+    /// usage has fallen. If the level is gone, so are the allocated bytes, and usage fell with them.
+    pub(super) fn serve_waiters(self) {
+        // Mutation: e25-released-bytes-become-unpaid-and-serve-none
+        if let Some(level) = self.more_unpaid.and_then(WeakCounter::try_pin) {
+            serve_waiters(&level);
+        }
+    }
+}
+
 /// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last
-/// step. Returns the bytes that the highest of them has fallen by.
-pub(super) fn go_below(counter: &Counter, n: u64, side: CoverSide, end: Option<&Counter>) -> u64 {
+/// step.
+pub(super) fn go_below(
+    counter: &Counter,
+    n: u64,
+    side: CoverSide,
+    end: Option<&Counter>,
+) -> Fallen {
     let mut next = Some(counter).filter(|_| n > 0);
-    let mut fall = 0;
+    let mut fallen = Fallen::default();
     while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {
         // Read before the bytes go: they keep the level, and at the level above they are still
-        // there.
+        // there. Afterwards the level may be released, and even be another group.
         let above = level.cover_above();
+        let reserved = (side == CoverSide::Reserved).then(|| WeakCounter::new(level));
         // Mutation: e49-uncharged-before-spare-moves
-        fall = level.cover().map_or(0, |cover| cover.go(n, side));
+        fallen.top = level.cover().map_or(0, |cover| cover.go(n, side));
+        // Any level may be the first: one has objects of its own, and a higher one more reserved.
+        if fallen.top < n {
+            fallen.more_unpaid = fallen.more_unpaid.or(reserved);
+        }
         // Mutation: e49-uncharged-before-spare-moves
-        uncharge(level, fall, above.or(end));
+        uncharge(level, fallen.top, above.or(end));
         // Mutation: e15-cover-above-is-read-after-the-bytes-go
         next = above;
     }
-    fall
+    fallen
 }
 
 /// Uncharges a level and those above it, up to `above`.

@@ -5,8 +5,7 @@ use std::convert::Infallible;
 
 use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::bookkeeping;
-use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
-use crate::counter::handle::WeakCounter;
+use crate::counter::cover::{come, go_below, note_charged, take_reserved};
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -93,18 +92,8 @@ pub(crate) fn uncharge(counter: &Counter, n: u64) {
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     bookkeeping::audit_uncharged(counter, alone, taken);
-    // Read while the reserved bytes keep the counter. After they are gone it may be released, and
-    // even be another group.
-    let weak = WeakCounter::new(counter);
-    let fall = counter.in_transit(alone, |_| {
+    let fallen = counter.in_transit(alone, |_| {
         go_below(counter, taken, CoverSide::Reserved, None)
     });
-    // Usage has not fallen by all of them: allocated bytes have taken their place, and are unpaid
-    // now. A charge in line needs less room for that, and no look has told it.
-    // Mutation: e25-released-bytes-become-unpaid-and-serve-none
-    if fall < taken
-        && let Some(kept) = weak.try_pin()
-    {
-        serve_waiters(&kept);
-    }
+    fallen.serve_waiters();
 }

@@ -5,7 +5,7 @@ use std::ptr;
 
 use crate::counter::at_limit::{self, DrainReach};
 use crate::counter::bookkeeping;
-use crate::counter::cover;
+use crate::counter::cover::{self, Fallen};
 use crate::counter::level::ChargeMode;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -111,17 +111,17 @@ pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: T
     bookkeeping::audit_uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the
     // levels above.
-    counter.in_transit(alone, |_| {
+    let fallen = counter.in_transit(alone, |_| {
         let covers = counter.cover().is_some();
-        let fall = if covers {
+        let fallen = if covers {
             let (reserved, _kept) = cover::take_reserved(counter, n, Some(common));
             cover::go_below(counter, reserved, CoverSide::Reserved, Some(common))
         } else {
             counter.uncharge(n, Some(common));
-            n
+            Fallen::by(n)
         };
         if common.cover().is_none() && (covers || taken.rise != n || taken.beyond > 0) {
-            let held = fall.saturating_add(taken.beyond);
+            let held = fallen.top.saturating_add(taken.beyond);
             let needed = taken.rise;
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
@@ -129,5 +129,8 @@ pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: T
             }
             common.uncharge(held.saturating_sub(needed), None);
         }
+        fallen
     });
+    // Mutation: a-transfer-leaves-more-unpaid-and-serves-none
+    fallen.serve_waiters();
 }

@@ -3,6 +3,7 @@
 //! * `charges`: what becomes of a charge; `levels`: groups below each other; `exact`: nothing stays
 //!   charged, and no neighbour is let in; `ends`: groups and runtimes that go; `random`: against a
 //!   count by hand;
+//! * `waits`: charges in line;
 //! * `shown`: tables, statistics, `verify`, checkpoints.
 
 mod charges;
@@ -11,6 +12,7 @@ mod exact;
 mod levels;
 mod random;
 mod shown;
+mod waits;
 
 use memcg::allocator::Owner;
 use memcg::{Group, Limits, Runtime};

@@ -4,6 +4,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use memcg::allocator::catch_up;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits};
@@ -15,6 +17,9 @@ use super::told::Rung;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::pick;
+
+/// Within that time a charge that fits is served.
+const SOON: Duration = Duration::from_secs(20);
 
 /// Levels by number: those that cover, from the lowest to the highest; the one above them, which
 /// does not; and one beside them, which does not either.
@@ -228,12 +233,27 @@ impl Covers {
 
     // === A charge that waits beside what is allocated ===
 
-    /// It is served where it fits, and not before.
+    /// It is served as soon as it fits, and not before.
     fn serve(&mut self) -> Holds {
-        match &self.waits {
-            Some(waits) if waits.rung.is_rung() => self.poll(),
-            _ => Ok(()),
+        let Some(waits) = &self.waits else {
+            return Ok(());
+        };
+        let mut then = self.sums;
+        then.reserved[waits.level] += waits.bytes;
+        // Another thread may have the line to serve.
+        let end = Instant::now() + SOON;
+        let fits = then.fit(&self.sums, &self.max);
+        while fits && !waits.rung.is_rung() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
         }
+        let is_rung = waits.rung.is_rung();
+        ensure!(
+            is_rung || !fits,
+            "{} bytes fit at level {}, and their charge waits",
+            waits.bytes,
+            waits.level
+        );
+        if is_rung { self.poll() } else { Ok(()) }
     }
 
     fn poll(&mut self) -> Holds {
