@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use memcg::allocator::{Owner, catch_up};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits};
@@ -19,6 +20,9 @@ use crate::script::pick;
 
 /// The most that one step charges or allocates.
 const MOST: u64 = 300;
+
+/// So many milliseconds a thread may take from a charge to its wake.
+const MOMENTS: u32 = 2_000;
 
 /// What an allocator has handed out.
 struct Object {
@@ -149,8 +153,7 @@ impl Covers {
             self.step()?;
             // An allocator leaves to others what its calls have to do beside.
             catch_up();
-            self.serve()?;
-            self.agree()?;
+            self.agree_in_the_end()?;
         }
         self.waits = None;
         // What tasks have left is left behind, and those that are live own the rest.
@@ -278,6 +281,19 @@ impl Covers {
             }
         }
         Ok(())
+    }
+
+    /// Another thread may serve what waits at any time, and wakes it when it is charged.
+    fn agree_in_the_end(&mut self) -> Holds {
+        for _ in 0..MOMENTS {
+            self.serve()?;
+            let agreed = self.agree();
+            if agreed.is_ok() || self.waits.is_none() {
+                return agreed;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.agree()
     }
 
     fn agree(&self) -> Holds {
