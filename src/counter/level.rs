@@ -301,6 +301,11 @@ impl Counter {
         } else {
             max
         };
+        // SeqCst (E4): as in `count_forced`. A charge of a closed stock looks at no other stock, and
+        // what hits in one is not counted as above an observed max.
+        if is_observed && new > max && self.limits.open.load(Ordering::SeqCst).is_any() {
+            path.enter();
+        }
         let room = max.saturating_sub(new);
         // Plenty of room, below max and below high: stocks below may open again.
         if self.limits.tight.load(Ordering::Relaxed)

@@ -416,7 +416,11 @@ impl Waiting {
         for ticket in self.below(level, Some(most)) {
             match self.waiters.get_mut(&ticket) {
                 Some(waiter) if waiter.bytes <= most => wakers.extend(waiter.waker.take()),
-                _ => self.end(ticket, Decision::Full(kept_by_waiter(level), most), wakers),
+                // It names the max as it is, not the one that it had a while ago.
+                _ => {
+                    let max = level.admits().min(most);
+                    self.end(ticket, Decision::Full(kept_by_waiter(level), max), wakers);
+                }
             }
         }
     }
@@ -541,8 +545,8 @@ pub(crate) fn expel(
 }
 
 /// The level of the group's path whose max can never admit so many bytes, if there is one, with
-/// that max. One that moves by itself counts once it has stood for a while. Takes a lock where a
-/// max does not admit them now.
+/// that max as it is now. One that moves by itself counts once it has stood for a while. Takes a
+/// lock where a max does not admit them now.
 pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<(&Counter, u64)> {
     let is_above = |most: u64| bytes > most.min(USAGE_MAX);
     if !group.path_to_root().any(|level| is_above(level.admits())) {
@@ -554,6 +558,9 @@ pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<(&Counter, u64)>
         .path_to_root()
         .map(|level| (level, waiting.falls.lasting(level)))
         .find(|&(_, most)| is_above(most))
+        // What it has had lately ends the wait. A refusal names what it has now, unless that has
+        // risen in this moment.
+        .map(|(level, most)| (level, level.admits().min(most)))
 }
 
 /// The max of `level` has been set, or has stood for a while: the waits below that it can never

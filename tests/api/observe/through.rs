@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Event, Limit, Limits, OnFull};
+use memcg::{Bytes, Event, Limit, Limits, OnFull, Runtime};
 
 use super::{
     KIB, assert_sound, block_on, build, charge, create, kinds, left_empty, limited, locals,
@@ -40,6 +40,28 @@ fn a_batch_is_not_counted() {
     let held = (charge(&group, 8 * KIB), charge(&group, KIB));
     assert_eq!((group.usage(), locals(&group)), (9 * KIB, [0; 3]));
     drop(held);
+}
+
+/// A charge of a group without a stock passes the max and leaves no credit below: from then on each
+/// charge there is counted. Nobody looks at the level for another reason, for it has used more.
+#[test]
+fn what_credit_would_pay_for_is_counted() {
+    // A second count of each charge would take another way.
+    let runtime = build(Runtime::builder().batch(0).adaptive(false));
+    let group = create(&runtime.root(), "q");
+    let below = create(&group, "below");
+    below.memory().set_batch(64);
+    drop(charge(&group, 100 * KIB));
+    group.set_max(Limit::Bytes(10 * KIB)).expect("a number");
+    group.set_observe_only(true);
+    drop((charge(&below, 64), charge(&below, 64)));
+    assert!(below.usage() > 0, "credit");
+    let _first = charge(&group, 20 * KIB);
+    assert_eq!(locals(&group), [1, 1, 0]);
+    let _second = charge(&below, 16);
+    assert_eq!(locals(&group), [2, 2, 0], "it is above, too");
+    assert_eq!(group.usage(), group.live());
+    assert!(runtime.verify().is_ok());
 }
 
 /// In every form, at once, whatever it would have waited for.

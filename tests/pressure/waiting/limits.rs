@@ -183,6 +183,40 @@ fn a_percentage_that_follows_turns_away() {
     }
 }
 
+/// A max that has moved by itself is named as it is by then, and not as it was while charges could
+/// wait for it.
+#[test]
+fn a_refusal_names_the_max_as_it_is() {
+    for runtime in runtimes() {
+        let root = runtime.root();
+        set_max(&root, 20 * KIB);
+        let group = limited(&root, "group", 30 * KIB);
+        let _held = charge(&group, 15 * KIB);
+        let mut waiter = in_line(&group, 18 * KIB);
+        root.inspect().move_max(Bytes(12 * KIB));
+        let assert_told = |error: ChargeError, bytes: u64, max: u64| {
+            let refusal = error.over_limit().expect("a refusal");
+            let told = (refusal.max(), refusal.want());
+            assert_eq!(told, (max, 15 * KIB + bytes - max), "{error}");
+            assert_never(error, &root, bytes);
+        };
+        let come_now = turned_away(&mut Polled::new(group.charge_async(Bytes(25 * KIB))));
+        assert_told(come_now, 25 * KIB, 12 * KIB);
+
+        // It falls further before it has stood for long enough at what is too little already.
+        let moved = std::time::Instant::now();
+        while moved.elapsed() < std::time::Duration::from_millis(500) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        root.inspect().move_max(Bytes(8 * KIB));
+        while moved.elapsed() < std::time::Duration::from_millis(1_100) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            root.inspect().end_vain_waits();
+        }
+        assert_told(turned_away(&mut waiter), 18 * KIB, 8 * KIB);
+    }
+}
+
 /// A max that moves by itself loses no charge for a moment, also not one that comes in that moment.
 /// Once it has stood for a second, those that can never fit are turned away.
 #[test]

@@ -66,6 +66,8 @@ pub(super) struct Shared {
     busy: AtomicBool,
     /// The group that was asked last in the present operation.
     last: Mutex<Option<GroupId>>,
+    /// What the group that has its turn in a round used as the first of its caches was called.
+    turn: Mutex<Option<u64>>,
     /// The charge of the present operation is for the sake of so important a group.
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
@@ -102,6 +104,16 @@ impl Shared {
     /// Reclaim may take so many milliseconds.
     pub(super) fn set_reclaim_time(&self, milliseconds: u64) {
         self.reclaim_time.store(milliseconds, Ordering::SeqCst);
+    }
+
+    /// The round looks whom to ask in the turn of a group, before it asks anyone there.
+    fn begin_turn(&self) {
+        *lock(&self.turn) = None;
+    }
+
+    /// What a group that uses so much now used before caches gave memory back in this turn.
+    fn used_in_turn(&self, used: u64) -> u64 {
+        used.max(*lock(&self.turn).get_or_insert(used))
     }
 
     /// A call is made for the sake of a group of that importance.
@@ -411,6 +423,7 @@ impl Reclaim for Asked {
             cache.shared.strange.store(true, Ordering::SeqCst);
             return 0;
         }
+        let used_then = cache.shared.used_in_turn(context.group().usage());
         cache.check(want, context);
         match cache.nature {
             Nature::Honest
@@ -456,7 +469,7 @@ impl Reclaim for Asked {
                 0
             }
             Nature::Keeps => {
-                cache.promise(context);
+                cache.promise(context, used_then);
                 0
             }
             Nature::Promises => {
@@ -470,13 +483,14 @@ impl Reclaim for Asked {
     fn start(&self, _: u64, context: &ReclaimContext<'_>) {
         match self.0.nature {
             _ if !is_actor() => {}
-            Nature::Keeps => self.0.promise(context),
+            Nature::Keeps => self.0.promise(context, context.group().usage()),
             Nature::PanicsAtOnce => self.0.panic(),
             _ => {}
         }
     }
 
     fn reclaimable(&self) -> u64 {
+        self.0.shared.begin_turn();
         match self.0.nature {
             Nature::EstimatesNothing => 0,
             Nature::EstimatesAll => u64::MAX - 1,

@@ -21,6 +21,9 @@ use crate::script::pick;
 /// Within that time a charge that fits is served.
 const SOON: Duration = Duration::from_secs(20);
 
+/// So many milliseconds a thread may take from a charge to its wake.
+const MOMENTS: u32 = 2_000;
+
 /// Levels by number: those that cover, from the lowest to the highest; the one above them, which
 /// does not; and one beside them, which does not either.
 const COVER: usize = 3;
@@ -136,8 +139,7 @@ impl Covers {
             self.step()?;
             // An allocator leaves to others what its calls have to do beside.
             catch_up();
-            self.serve()?;
-            self.agree()?;
+            self.agree_in_the_end()?;
         }
         self.waits = None;
         // What tasks have left is left behind, and those that are live own the rest.
@@ -276,6 +278,19 @@ impl Covers {
             }
         }
         Ok(())
+    }
+
+    /// Another thread may serve what waits at any time, and wakes it when it is charged.
+    fn agree_in_the_end(&mut self) -> Holds {
+        for _ in 0..MOMENTS {
+            self.serve()?;
+            let agreed = self.agree();
+            if agreed.is_ok() || self.waits.is_none() {
+                return agreed;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.agree()
     }
 
     fn agree(&self) -> Holds {

@@ -46,8 +46,9 @@ impl Promises {
 }
 
 impl Cache {
-    /// It is asked, and has its memory given by somebody else.
-    pub(super) fn promise(&self, context: &ReclaimContext<'_>) {
+    /// It is asked, and has its memory given by somebody else. Whether to ask it was decided by what
+    /// the group used then.
+    pub(super) fn promise(&self, context: &ReclaimContext<'_>, used_then: u64) {
         let used = context.group().usage();
         let mut record = lock(&self.promises.0);
         let told = |what: &str| format!("the cache of {} is asked, {what}", context.group().path());
@@ -57,7 +58,7 @@ impl Cache {
         }
         if let (Some(at), Some((_, before))) = (record.failed, record.since)
             && clock::now() < at + BELIEVED
-            && used <= before
+            && used_then <= before
         {
             self.fault(told("and had nothing a moment ago"));
         }

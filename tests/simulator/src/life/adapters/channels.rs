@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_sink::Sink;
-use memcg::{Bytes, Charged, Group};
+use memcg::{Bytes, CentralStock, Charged, Group};
 use memcg_tokio::{
     DropPolicy, LossySender, OwnedPermit, PollSender, Receiver, SendError, Sender, WeakSender,
     channel, charge_timeout, charge_until, message_overhead,
@@ -1118,9 +1118,13 @@ impl Life {
         runtime.release_thread_credit();
         // At once: a thread of the runtime would take back what is idle for a while.
         let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));
+        let kept = CentralStock::of(self.handle(group)).credit();
+        // What a thread had that has ended, another one may inherit.
+        let has_ended = self.threads > self.setup.threads.max(1).into();
         assert!(
-            usage == live || self.had_caches,
-            "{usage} bytes are used of a channel that is gone, and {live} are live"
+            kept == 0 && (usage == live || has_ended) || self.had_caches,
+            "{usage} bytes are used of a channel that is gone, {live} are live, and its stock has \
+             {kept}"
         );
     }
 
