@@ -6,6 +6,9 @@
 // What an allocator gives back to a group is its word for it.
 #![allow(unsafe_code)]
 
+use std::thread;
+use std::time::Duration;
+
 use memcg::allocator::Owner;
 use memcg::{Bytes, Charge, Group, Limits};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -77,6 +80,9 @@ impl Object {
         unsafe { self.owner.uncharge(self.bytes as usize) };
     }
 }
+
+/// So many milliseconds a thread may take from one step to the next.
+pub(super) const MOMENTS: u32 = 500;
 
 /// Groups by their numbers: one below the top, the top, one beside it that covers nothing, and a
 /// second one below it.
@@ -262,15 +268,21 @@ fn agree(group: &Group, levels: &[Group; 4], sums: &Sums, has_ended: bool, befor
     );
     let live = inspect.live_local();
     ensure_eq!(live, reserved.max(allocated), "live of the top itself");
-    let table = levels[TOP].snapshot(1);
-    let rows = table
-        .rows()
-        .iter()
-        .map(|row| (row.live, row.ledger.reserved()));
-    let found: Vec<_> = rows.collect();
     let mut known = vec![(all, sums.all_reserved())];
     known.extend((!has_ended).then(|| (sums.own(0), sums.reserved[0])));
     known.push((sums.own(3), sums.reserved[3]));
+    // A row is read without locks: it shows twice, or not at all, what a thread of the runtime takes
+    // back meanwhile.
+    let mut found = Vec::new();
+    for _ in 0..MOMENTS {
+        let table = levels[TOP].snapshot(1);
+        let rows = table.rows().iter();
+        found = rows.map(|row| (row.live, row.ledger.reserved())).collect();
+        if found == known {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
     ensure_eq!(found, known, "(live, reserved) in the table");
     Ok(())
 }

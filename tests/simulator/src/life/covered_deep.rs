@@ -12,7 +12,7 @@ use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::covered::{MOST, Object};
+use super::covered::{MOMENTS, MOST, Object};
 use super::told::Rung;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
@@ -20,9 +20,6 @@ use crate::script::pick;
 
 /// Within that time a charge that fits is served.
 const SOON: Duration = Duration::from_secs(20);
-
-/// So many milliseconds a thread may take from a charge to its wake.
-const MOMENTS: u32 = 2_000;
 
 /// Levels by number: those that cover, from the lowest to the highest; the one above them, which
 /// does not; and one beside them, which does not either.
