@@ -131,6 +131,5 @@ pub(crate) fn transfer_out(counter: &Counter, n: u64, common: &Counter, taken: T
         }
         fallen
     });
-    // Mutation: a-transfer-leaves-more-unpaid-and-serves-none
     fallen.serve_waiters();
 }
