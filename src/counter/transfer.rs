@@ -83,7 +83,7 @@ pub(crate) fn transfer_in<'a>(
 }
 
 /// Charges `n` to a counter and its ancestors below `common`, none of which covers, whatever their
-/// limits are.
+/// limits are. It drains no credit first: what goes back was charged here a moment ago.
 #[cold]
 pub(crate) fn transfer_in_by_force(counter: &Counter, n: u64, common: &Counter) -> TakenBytes {
     let path = SlowPath::enter();
