@@ -303,6 +303,7 @@ impl Counter {
         };
         // SeqCst (E4): as in `count_forced`. A charge of a closed stock looks at no other stock, and
         // what hits in one is not counted as above an observed max.
+        // Mutation: e4-observed-at-once-without-a-look
         if is_observed && new > max && self.limits.open.load(Ordering::SeqCst).is_any() {
             path.enter();
         }

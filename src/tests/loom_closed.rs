@@ -2,9 +2,10 @@
 
 use super::loom_exceeded::{charge_and_ask, is_alert, is_marked, with_max};
 use super::loom_level::{charge_vs_set_max, walk_vs_set_max};
-use super::{model, model_without_pair, race, stocked};
-use crate::PageCounter;
+use super::loom_lifecycle::bare;
+use super::{build, group, model, model_without_pair, race, stocked};
 use crate::counter::slow_path::SlowPath;
+use crate::{Bytes, Limit, PageCounter};
 
 /// A thread has a block from its first slow path on, and walks outside of slow paths from then on.
 fn with_block<T>(charge: impl FnOnce() -> T) -> T {
@@ -52,6 +53,35 @@ fn loom_closed_forced_vs_opening() {
         counter.uncharge(1);
         counter.charge(1).expect_err("usage is above max");
         assert_eq!(counter.stocked(), 0, "no stock is open above max");
+    });
+}
+
+/// E4. A stock opens while a charge of a group above it, which has no stock, passes the max of that
+/// group, which is only observed: freed units are no credit, for what hits on it would not be counted
+/// as above that max.
+#[test]
+fn loom_closed_observed_vs_opening() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(
+            bare()
+                .adaptive(true)
+                .budget(Bytes(40))
+                .max(Limit::Bytes(40)),
+        );
+        let below = group(&root, "below");
+        below.memory().set_batch(2);
+        root.set_observe_only(true);
+        let mut held = below.force_charge(62);
+        held.shrink(61);
+        // Usage is 1, and no stock is open. The other thread's charge opens one.
+        let (second, above) = race(
+            below.clone(),
+            |below| below.charge(1).unwrap(),
+            || with_block(|| root.charge(41).unwrap()),
+        );
+        drop(second);
+        assert_eq!(root.usage(), root.live(), "no credit above max");
+        drop((held, above));
     });
 }
 
