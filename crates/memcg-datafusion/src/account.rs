@@ -222,13 +222,14 @@ impl Accounts {
         }
     }
 
-    /// Uncharges up to `bytes` of what sorts keep. False: they keep nothing. `is_needed`: else an
-    /// operator would fail.
+    /// Uncharges up to `bytes` of what sorts of an attempt keep. False: they keep nothing.
+    /// `is_needed`: else an operator would fail.
     #[cold]
-    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool) -> bool {
+    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool, attempt: Option<u64>) -> bool {
         let of = |account: &Account| {
-            let demand = account.demand.as_ref();
-            let taken = demand.map_or(0, |demand| demand.sorts.take_kept(bytes, is_needed));
+            let taken = account.demand.as_ref().map_or(0, |demand| {
+                demand.sorts.take_kept(bytes, is_needed, attempt)
+            });
             account.uncharge(taken);
             taken > 0
         };

@@ -39,7 +39,7 @@ const SMALL_PART: u64 = 16;
 const JUDGED_BY: usize = 4;
 const TENANTS: usize = 1_024;
 
-/// The number of reservations of a pool's operators.
+/// The number of reservations of an attempt's operators.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations(AtomicUsize);
 
@@ -51,7 +51,7 @@ impl Reservations {
 
     /// A reservation is gone, and its bytes are back.
     pub(crate) fn ends(&self) {
-        // Release: whoever finds the pool without reservations sees the bytes that are back.
+        // Release: whoever finds the attempt without reservations sees the bytes that are back.
         self.0.fetch_sub(1, Ordering::Release);
     }
 
@@ -61,8 +61,8 @@ impl Reservations {
     }
 }
 
-/// The pool of an attempt that is over, for as long as it has reservations: a task that was aborted
-/// ends after the call in which it is.
+/// An attempt that is over, for as long as it has reservations: a task that was aborted ends after
+/// the call in which it is.
 struct Leaving {
     levels: Arc<[GroupId]>,
     reservations: Arc<Reservations>,
@@ -80,8 +80,6 @@ pub(crate) struct Query {
     pub(crate) most: usize,
     pub(crate) patience: Duration,
     pub(crate) readers: Arc<Readers>,
-    /// Those of its pool, which other queries of its session share.
-    pub(crate) reservations: Arc<Reservations>,
 }
 
 impl Query {
@@ -112,6 +110,7 @@ pub(crate) struct State {
 pub(crate) struct Running {
     pub(crate) id: u64,
     pub(crate) query: Query,
+    pub(crate) reservations: Arc<Reservations>,
     /// For each level, true if another attempt has run below it meanwhile.
     pub(crate) beside: Vec<bool>,
     pub(crate) alone: Option<Alone>,
@@ -129,6 +128,7 @@ pub(crate) struct Alone {
 
 /// A growth that waits while its query keeps what it has.
 pub(crate) struct Growth {
+    pub(crate) id: u64,
     pub(crate) attempt: u64,
     pub(crate) level: Group,
     pub(crate) bytes: u64,
@@ -154,6 +154,8 @@ pub(crate) struct Refused {
     pub(crate) others: u64,
     /// It is to run alone; true: and no query passes it then.
     pub(crate) alone: Option<bool>,
+    /// Those of the attempt that was refused.
+    pub(crate) reservations: Arc<Reservations>,
     pub(crate) since: Instant,
     /// Least bytes that the query, or the level where it is to be alone, has held since the
     /// refusal. `moved` is the time of the last fall.
@@ -220,20 +222,20 @@ impl State {
 
     /// Attempts below a level whose readers have paused, and bytes that the others hold, but for
     /// the one with this number.
-    fn paused_below(&self, level: GroupId, but: u64) -> (usize, u64) {
-        let mut paused = 0;
-        let mut moving = 0_u64;
-        for attempt in self.running.iter().filter(|attempt| attempt.id != but) {
-            if !attempt.query.is_below(level) {
-                continue;
-            }
-            if attempt.query.readers.have_paused() {
-                paused += 1;
-            } else {
-                moving = moving.saturating_add(attempt.query.own.live());
+    pub(crate) fn paused_below(&self, level: GroupId, but: u64) -> (usize, u64) {
+        let is_other = |attempt: &&Running| attempt.id != but && attempt.query.is_below(level);
+        let others = self.running.iter().filter(is_other);
+        let (paused, moving): (Vec<_>, Vec<_>) =
+            others.partition(|attempt| attempt.query.readers.have_paused());
+        // Queries of one session share their group.
+        let mut groups: Vec<&Group> = Vec::new();
+        for attempt in moving {
+            if !groups.contains(&&attempt.query.own) {
+                groups.push(&attempt.query.own);
             }
         }
-        (paused, moving)
+        let held = |sum: u64, group: &&Group| sum.saturating_add(group.live());
+        (paused.len(), groups.iter().fold(0, held))
     }
 
     /// True if the refused query could start were it not for attempts whose readers go on.
@@ -251,6 +253,30 @@ impl State {
         let (_, moving) = self.paused_below(growth.level.id(), growth.attempt);
         let held = growth.level.usage().saturating_sub(moving);
         held.saturating_add(growth.bytes) <= growth.level.max()
+    }
+
+    /// True if an attempt below a level goes on without a growth that waits in place, or waits so at a
+    /// level below which one does.
+    pub(crate) fn goes_on_below(&self, level: GroupId) -> bool {
+        let mut levels = vec![level];
+        let mut next = 0;
+        while let Some(level) = levels.get(next).copied() {
+            next += 1;
+            let below = |attempt: &&Running| attempt.query.is_below(level);
+            for attempt in self.running.iter().filter(below) {
+                let of_attempt = |growth: &&Growth| growth.attempt == attempt.id;
+                let mut waits = self.in_place.iter().filter(of_attempt).peekable();
+                if waits.peek().is_none() {
+                    return true;
+                }
+                for growth in waits {
+                    if !levels.contains(&growth.level.id()) {
+                        levels.push(growth.level.id());
+                    }
+                }
+            }
+        }
+        false
     }
 
     /// The levels that are closed now.
@@ -363,26 +389,18 @@ impl State {
         let still = refused.moved.elapsed();
         refused.least == 0
             || (still >= SETTLED
-                && (still >= query.patience / LEAVES_PART || !self.is_left(refused, query)))
+                && (still >= query.patience / LEAVES_PART || !self.is_left(refused)))
     }
 
     /// True if operators of attempts that are over are still there: any below the level where the
-    /// query is to run alone, else its own. Where other attempts of its pool run, nothing tells
-    /// whose they are.
-    fn is_left(&self, refused: &Refused, query: &Query) -> bool {
+    /// query is to run alone, else its own.
+    fn is_left(&self, refused: &Refused) -> bool {
+        if refused.alone.is_none() {
+            return !refused.reservations.are_gone();
+        }
         let level = refused.level.id();
-        let is_in_the_way = |leaving: &&Leaving| {
-            if refused.alone.is_some() {
-                leaving.levels.contains(&level)
-            } else {
-                let is_of_pool = |of: &Arc<Reservations>| Arc::ptr_eq(of, &leaving.reservations);
-                let mut running = self.running.iter();
-                is_of_pool(&query.reservations)
-                    && !running.any(|attempt| is_of_pool(&attempt.query.reservations))
-            }
-        };
-        let mut leaving = self.leaving.iter().filter(is_in_the_way);
-        leaving.any(|leaving| !leaving.reservations.are_gone())
+        let mut leaving = self.leaving.iter();
+        leaving.any(|leaving| leaving.levels.contains(&level) && !leaving.reservations.are_gone())
     }
 
     /// Takes the attempt with this number out of those that run.
@@ -391,16 +409,10 @@ impl State {
         let ended = self.running.swap_remove(at);
         self.leaving
             .retain(|leaving| !leaving.reservations.are_gone());
-        let Query {
-            levels,
-            reservations,
-            ..
-        } = &ended.query;
-        let is_known = |leaving: &Leaving| Arc::ptr_eq(&leaving.reservations, reservations);
-        if !reservations.are_gone() && !self.leaving.iter().any(is_known) {
+        if !ended.reservations.are_gone() {
             self.leaving.push(Leaving {
-                levels: Arc::clone(levels),
-                reservations: Arc::clone(reservations),
+                levels: Arc::clone(&ended.query.levels),
+                reservations: Arc::clone(&ended.reservations),
             });
         }
         Some(ended)
@@ -486,6 +498,7 @@ impl State {
         self.running.push(Running {
             id,
             query,
+            reservations: Arc::default(),
             beside,
             alone,
             is_last,
@@ -679,7 +692,7 @@ mod tests {
     fn arrives(queue: &QueryQueue, tenant: &Group, name: &str) -> (Place, Group, Arc<Readers>) {
         let own = group(tenant, name, Limits::new());
         let readers = Arc::default();
-        let place = queue.arrive(&own, &readers, &Arc::default(), false);
+        let place = queue.arrive(&own, &readers, false);
         (place, own, readers)
     }
 
@@ -735,7 +748,6 @@ mod tests {
                         most: usize::MAX,
                         patience: LONG,
                         readers: Arc::default(),
-                        reservations: Arc::default(),
                     },
                     until: Instant::now() + LONG,
                     refused: None,
@@ -793,11 +805,10 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| group(&runtime.root(), name, Limits::new()));
         let queue = QueryQueue::new(2, LONG);
         let begins = |tenant: &Group, name: &str| {
-            let own = group(tenant, name, Limits::new());
-            let reservations: Arc<Reservations> = Arc::default();
+            let (place, own, _) = arrives(&queue, tenant, name);
+            let reservations = place.reservations();
             reservations.begins();
             let held = own.charge(Bytes(9 << 20)).unwrap();
-            let place = queue.arrive(&own, &Arc::default(), &reservations, false);
             (place, own, reservations, held)
         };
         let (first, own, of_first, held_by_first) = begins(&a, "1");
@@ -896,6 +907,59 @@ mod tests {
         for place in [of_rich, waits, late] {
             until_it_runs(&place);
         }
+    }
+
+    /// Queries of one group, each with a growth that waits in its place or may do so.
+    #[test]
+    fn a_growth_waits_for_what_goes_on() {
+        let runtime = Runtime::builder().build().unwrap();
+        let root = runtime.root();
+        let [a, b] = ["a", "b"].map(|name| group(&root, name, Limits::new()));
+        let queue = QueryQueue::new(3, LONG);
+        let waits = |place: &Place, level: &Group| {
+            let growth = queue.wait_in_place(place.id(), level, 1);
+            growth.expect("another one runs below the level")
+        };
+        let [first, second] = ["1", "2"].map(|_| queue.arrive(&a, &Arc::default(), false));
+        let (third, ..) = arrives(&queue, &b, "1");
+        let of_first = waits(&first, &a);
+        assert!(of_first.others_go_on());
+        // The second waits where the third goes on, and then where nobody does.
+        let of_second = waits(&second, &root);
+        assert!(of_first.others_go_on() && of_second.others_go_on());
+        let of_third = waits(&third, &root);
+        let all = [&of_first, &of_second, &of_third];
+        assert!(all.iter().all(|growth| !growth.others_go_on()));
+        // Of two growths of one attempt each ends by itself.
+        let other = waits(&third, &root);
+        drop(of_third);
+        assert!(!of_first.others_go_on());
+        drop(other);
+        assert!(of_first.others_go_on() && of_second.others_go_on());
+    }
+
+    /// A query gives way to one whose growth waits in its place, also where that is in its own group.
+    #[test]
+    fn a_query_gives_way_in_its_own_group() {
+        let runtime = Runtime::builder().build().unwrap();
+        let a = group(&runtime.root(), "a", Limits::new());
+        let queue = QueryQueue::new(3, LONG);
+        let [sends, keeps] = ["1", "2"].map(|_| queue.arrive(&a, &Arc::default(), false));
+        assert!(keeps.gives_way(&a).is_none());
+        let _growth = queue.wait_in_place(sends.id(), &a, 1).unwrap();
+        std::thread::sleep(2 * SETTLED);
+        assert!(keeps.gives_way(&a).is_some());
+    }
+
+    /// What queries of one group hold is counted once.
+    #[test]
+    fn a_group_of_several_queries_is_counted_once() {
+        let runtime = Runtime::builder().build().unwrap();
+        let a = group(&runtime.root(), "a", Limits::new());
+        let _held = a.charge(Bytes(7 << 20)).unwrap();
+        let queue = QueryQueue::new(3, LONG);
+        let places = ["1", "2", "3"].map(|_| queue.arrive(&a, &Arc::default(), false));
+        assert_eq!(queue.paused_below(&a, places[0].id()), (0, 7 << 20));
     }
 
     /// A tenant has a bound of its own on the queries that run, and on the wait.

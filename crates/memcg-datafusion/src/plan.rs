@@ -10,6 +10,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{
@@ -187,6 +188,12 @@ impl ExecutionPlan for InGroupExec {
             None => context_with(context, pool)?,
         };
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
+        // A sink takes the rows of its query above the queue.
+        let of_sink = self.input.is::<DataSinkExec>().then(|| pool.above_queue());
+        let context = match of_sink.flatten() {
+            Some(pool) => context_of_pool(&context, Arc::new(pool)),
+            None => context,
+        };
         let life = Arc::clone(pool.life());
         let unreserved = pool.unreserved();
         if let Some(ended) = life.ended() {
@@ -326,6 +333,18 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
         return Ok(context);
     };
     Ok(context_in(&context, env))
+}
+
+/// Returns `context` with another pool of the same session.
+pub(crate) fn context_of_pool(
+    context: &TaskContext,
+    memory_pool: Arc<dyn MemoryPool>,
+) -> Arc<TaskContext> {
+    let env = RuntimeEnv {
+        memory_pool,
+        ..RuntimeEnv::clone(&context.runtime_env())
+    };
+    context_in(context, Arc::new(env))
 }
 
 fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> Arc<TaskContext> {

@@ -4,8 +4,9 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 #[cfg(feature = "session")]
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{
@@ -17,7 +18,7 @@ use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
 use crate::allocates::an_allocator_charges;
 #[cfg(feature = "session")]
-use crate::attempts::Queued;
+use crate::attempts::{Asker, Queued, Refusals};
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{EndedError, Life};
@@ -75,11 +76,21 @@ use crate::unreserved::Unreserved;
 #[derive(Debug)]
 pub struct GroupPool {
     quick: Quick,
-    accounts: Accounts,
     reserve: u64,
     patience: Option<Patience>,
     replays: Replays,
     spilling: Spilling,
+    shared: Arc<Shared>,
+    #[cfg(feature = "session")]
+    asker: Asker,
+}
+
+/// What the pool of a session shares with those of the attempts of its queries.
+#[derive(Debug)]
+struct Shared {
+    accounts: Accounts,
+    reserve: u64,
+    patience: Duration,
     life: Arc<Life>,
     /// Bytes that the session's plans allocate beyond the reserved ones, if the pool looks at them.
     #[cfg(feature = "session")]
@@ -89,18 +100,54 @@ pub struct GroupPool {
     files: Option<Files>,
     /// The queue of the session's queries.
     #[cfg(feature = "session")]
-    queued: Option<Arc<Queued>>,
+    queued: Option<Queued>,
     /// Keys of the runtime that SQL of the session may set.
     #[cfg(feature = "session")]
     runtime_keys: Vec<String>,
     _cancelled: Registration,
 }
 
+impl Shared {
+    fn new(group: &Group, config: &PoolConfig) -> std::result::Result<Shared, PoolError> {
+        let max = group.effective_max();
+        if config.reserve > 0 && config.reserve >= max {
+            return Err(PoolError::Reserve {
+                path: group.path(),
+                reserve: config.reserve,
+                max,
+            });
+        }
+        let accounts = Accounts::new(group, config)?;
+        Ok(Shared::of_accounts(group, accounts, config))
+    }
+
+    fn of_accounts(group: &Group, accounts: Accounts, config: &PoolConfig) -> Shared {
+        let life = Life::new(group.clone());
+        let ends = Arc::clone(&life);
+        let cancelled = life.group().on_cancel(move |_| ends.cancel());
+        Shared {
+            accounts,
+            reserve: config.reserve,
+            patience: config.patience_or_default(),
+            life,
+            #[cfg(feature = "session")]
+            unreserved: None,
+            #[cfg(feature = "session")]
+            files: None,
+            #[cfg(feature = "session")]
+            queued: None,
+            #[cfg(feature = "session")]
+            runtime_keys: Vec::new(),
+            _cancelled: cancelled,
+        }
+    }
+}
+
 impl GroupPool {
     /// A pool that charges `group` and does nothing else.
     pub fn new(group: &Group) -> GroupPool {
         let accounts = Accounts::One(Account::plain(group.clone()));
-        GroupPool::of_accounts(group, accounts, &PoolConfig::new())
+        GroupPool::over(Shared::of_accounts(group, accounts, &PoolConfig::new()))
     }
 
     /// A pool of `group` that does what `config` says.
@@ -124,45 +171,26 @@ impl GroupPool {
         group: &Group,
         config: &PoolConfig,
     ) -> std::result::Result<GroupPool, PoolError> {
-        let max = group.effective_max();
-        if config.reserve > 0 && config.reserve >= max {
-            return Err(PoolError::Reserve {
-                path: group.path(),
-                reserve: config.reserve,
-                max,
-            });
-        }
-        let accounts = Accounts::new(group, config)?;
-        Ok(GroupPool::of_accounts(group, accounts, config))
+        Ok(GroupPool::over(Shared::new(group, config)?))
     }
 
-    fn of_accounts(group: &Group, accounts: Accounts, config: &PoolConfig) -> GroupPool {
-        let life = Life::new(group.clone());
-        let ends = Arc::clone(&life);
-        let cancelled = life.group().on_cancel(move |_| ends.cancel());
+    fn over(shared: impl Into<Arc<Shared>>) -> GroupPool {
+        let shared = shared.into();
         GroupPool {
-            quick: accounts.quick(),
-            accounts,
-            reserve: config.reserve,
-            patience: Patience::new(config.patience_or_default()),
+            quick: shared.accounts.quick(),
+            reserve: shared.reserve,
+            patience: Patience::new(shared.patience),
             replays: Replays::default(),
             spilling: Spilling::default(),
-            life,
+            shared,
             #[cfg(feature = "session")]
-            unreserved: None,
-            #[cfg(feature = "session")]
-            files: None,
-            #[cfg(feature = "session")]
-            queued: None,
-            #[cfg(feature = "session")]
-            runtime_keys: Vec::new(),
-            _cancelled: cancelled,
+            asker: Asker::default(),
         }
     }
 
     /// Returns the group.
     pub fn group(&self) -> &Group {
-        self.life.group()
+        self.shared.life.group()
     }
 
     /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the
@@ -186,47 +214,92 @@ impl GroupPool {
 
     #[cfg(feature = "session")]
     pub(crate) fn life(&self) -> &Arc<Life> {
-        &self.life
+        &self.shared.life
     }
 
     /// Makes the pool of a session. If an allocator charges groups, or the configuration has a
     /// `max_unreserved`, the pool looks at the bytes that its plans allocate.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
-        let mut pool = GroupPool::with_config(group, config)?;
+        GroupPool::asked_by(Asker::Nobody, group, config)
+    }
+
+    /// Makes the pool of a session for one query.
+    #[cfg(feature = "session")]
+    pub(crate) fn of_query(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
+        GroupPool::asked_by(Asker::Query(Arc::default()), group, config)
+    }
+
+    #[cfg(feature = "session")]
+    fn asked_by(asker: Asker, group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
+        let mut shared = Shared::new(group, config)?;
         if an_allocator_charges() || config.max_unreserved.is_some() {
-            pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
+            shared.unreserved = Some(Unreserved::watch(&shared.life, config.max_unreserved)?);
         }
-        pool.files = config
+        shared.files = config
             .spill_counter
             .map(|counter| Files::new(group, counter))
             .transpose()?;
-        pool.queued = config
-            .queue
-            .clone()
-            .map(|queue| Queued::new(queue, config.repeatable.clone()));
-        pool.runtime_keys.clone_from(&config.runtime_keys);
-        Ok(Arc::new(pool))
+        shared.queued = config.queue.clone().map(|queue| Queued {
+            queue,
+            repeatable: config.repeatable.clone(),
+            refusals: Refusals::default(),
+        });
+        shared.runtime_keys.clone_from(&config.runtime_keys);
+        let pool = GroupPool::over(shared);
+        Ok(Arc::new(GroupPool { asker, ..pool }))
+    }
+
+    /// Returns a pool that charges the same, for other growths.
+    #[cfg(feature = "session")]
+    pub(crate) fn of(&self, asker: Asker) -> GroupPool {
+        let pool = GroupPool::over(Arc::clone(&self.shared));
+        GroupPool { asker, ..pool }
+    }
+
+    /// Returns such a pool for what runs above the queue in the plan of a query. `None`: this one is
+    /// of that query already, or there is no queue.
+    #[cfg(feature = "session")]
+    pub(crate) fn above_queue(&self) -> Option<GroupPool> {
+        let is_of_all = self.queued().is_some() && matches!(self.asker, Asker::Nobody);
+        is_of_all.then(|| self.of(Asker::Query(Arc::default())))
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    /// Number of the attempt that asks.
+    #[cfg(feature = "session")]
+    fn attempt_number(&self) -> Option<u64> {
+        self.asker.number()
+    }
+
+    #[cfg(not(feature = "session"))]
+    #[allow(clippy::unused_self)]
+    fn attempt_number(&self) -> Option<u64> {
+        None
     }
 
     #[cfg(feature = "session")]
     pub(crate) fn runtime_keys(&self) -> &[String] {
-        &self.runtime_keys
+        &self.shared.runtime_keys
     }
 
     #[cfg(feature = "session")]
-    pub(crate) fn queued(&self) -> Option<Arc<Queued>> {
-        self.queued.clone()
+    pub(crate) fn queued(&self) -> Option<&Queued> {
+        self.shared.queued.as_ref()
     }
 
     #[cfg(feature = "session")]
     pub(crate) fn files(&self) -> Option<&Files> {
-        self.files.as_ref()
+        self.shared.files.as_ref()
     }
 
     #[cfg(feature = "session")]
     pub(crate) fn unreserved(&self) -> Option<Arc<Unreserved>> {
-        self.unreserved.clone()
+        self.shared.unreserved.clone()
     }
 
     /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did
@@ -240,7 +313,7 @@ impl GroupPool {
     ) -> Result<()> {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
-        let account = self.accounts.of(consumer, kind);
+        let account = self.shared.accounts.of(consumer, kind);
         let way_out = self.way_out(account, reservation, kind, bytes);
         let leaves_reserve = || leaves(&account.group, bytes, self.kept(way_out));
         let is_plain = !has_no_room && account.is_plain(kind) && leaves_reserve();
@@ -249,7 +322,7 @@ impl GroupPool {
         }
         let grown = self.try_grow_slow(account, reservation, kind, bytes, way_out);
         if grown.is_err() {
-            self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            self.shared.life.refusals.fetch_add(1, Ordering::Relaxed);
             self.replays.refused(reservation, kind);
             if way_out == WayOut::MakesRoom {
                 self.spilling.begins(reservation, kind, bytes);
@@ -264,7 +337,7 @@ impl GroupPool {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         self.replays.shrunk(reservation, kind);
-        let account = self.accounts.of(consumer, kind);
+        let account = self.shared.accounts.of(consumer, kind);
         if account.is_plain(kind) {
             account.uncharge(bytes)
         } else {
@@ -485,15 +558,27 @@ impl GroupPool {
         waited.unwrap_or(Err(error)).or_else(told)
     }
 
-    /// True if no other group holds anything at the level.
+    /// True if no other group holds anything at the level, and no other attempt runs in this one.
     fn is_alone(&self, level: &Group) -> bool {
         // Read first: what it takes meanwhile counts as that of others.
         let own = self.group().live();
-        level.live() <= own
+        level.live() <= own && !self.has_beside()
     }
 
-    /// Charges a growth out of the bytes that sorts of the pool keep for their merges. They are kept
-    /// from other queries: the operator is what reads the sort, or stands beside it in one plan.
+    #[cfg(feature = "session")]
+    fn has_beside(&self) -> bool {
+        let attempt = self.asker.attempt();
+        attempt.is_some_and(|attempt| attempt.has_beside(self.group()))
+    }
+
+    #[cfg(not(feature = "session"))]
+    #[allow(clippy::unused_self)]
+    fn has_beside(&self) -> bool {
+        false
+    }
+
+    /// Charges a growth out of the bytes that sorts of the attempt keep for their merges. They are
+    /// kept from other queries: the operator is what reads the sort, or stands beside it in one plan.
     /// Without them the query alone has as much as with any other pool. `is_needed`: else the
     /// operator would fail. `None`: it is charged.
     fn take_kept(
@@ -509,7 +594,12 @@ impl GroupPool {
                 .over_limit()
                 .filter(|refusal| refusal.group() != &account.group)
                 .map_or(0, OverLimitError::want);
-            if short == 0 || !self.accounts.take_kept(short, is_needed) {
+            if short == 0
+                || !self
+                    .shared
+                    .accounts
+                    .take_kept(short, is_needed, self.attempt_number())
+            {
                 return Some(refused);
             }
             refused = account.try_charge_now(bytes).err()?;
@@ -524,43 +614,39 @@ impl GroupPool {
         bytes: u64,
         level: &Group,
     ) -> Option<std::result::Result<(), ChargeError>> {
-        let waits = &self.life.waits;
+        let waits = &self.shared.life.waits;
         let patience = |of_queue, gives_up: &dyn Fn() -> bool| {
             self.patience
                 .as_ref()?
                 .wait((account, bytes), level, waits, of_queue, gives_up)
         };
         #[cfg(feature = "session")]
-        if let Some(queued) = &self.queued {
-            let in_place = |place| {
-                wait_in_place(
-                    account,
-                    bytes,
-                    level,
-                    queued.queue().longest(),
-                    &place,
-                    waits,
-                )
-            };
-            if let Some(place) = queued.wait_in_place(level, bytes) {
+        if let Some(attempt) = self.asker.attempt() {
+            let in_place =
+                |place| wait_in_place(account, bytes, level, attempt.patience(), &place, waits);
+            if let Some(place) = attempt.wait_in_place(level, bytes) {
                 return in_place(place);
             }
             let begun = Instant::now();
-            let longest = || queued.longest_wait(level);
+            let longest = || attempt.longest_wait(level);
             let waited = if longest().is_zero() {
                 None
             } else {
-                let gives_up = || queued.gives_back(level) || begun.elapsed() > longest();
-                patience(queued.patience_of_last(level), &gives_up)
+                let gives_up = || attempt.gives_back(level) || begun.elapsed() > longest();
+                patience(attempt.patience_of_last(level), &gives_up)
             };
             if longest() < Duration::MAX {
-                queued.has_waited(begun.elapsed());
+                attempt.has_waited(begun.elapsed());
             }
-            if waited.is_some() || queued.refuses() {
+            if waited.is_some() || attempt.refuses() {
                 return waited;
             }
             // The first row has left meanwhile.
-            return queued.wait_in_place(level, bytes).and_then(in_place);
+            return attempt.wait_in_place(level, bytes).and_then(in_place);
+        }
+        #[cfg(feature = "session")]
+        if let Some(Queued { queue, .. }) = self.queued() {
+            return patience(None, &|| queue.has_in_place(level));
         }
         patience(None, &|| false)
     }
@@ -570,11 +656,15 @@ impl GroupPool {
     #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
     fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
         #[cfg(feature = "session")]
-        if let Some(queued) = &self.queued {
+        if let Some(queued) = self.queued() {
             let level = refusal
                 .map(|refusal| refusal.group().clone())
-                .or_else(|| self.group().parent());
-            queued.note(&told, &level.unwrap_or_else(|| self.group().clone()));
+                .or_else(|| self.group().parent())
+                .unwrap_or_else(|| self.group().clone());
+            match self.asker.attempt() {
+                Some(attempt) => attempt.refusals.note(&told, level),
+                None => queued.refusals.note(&told, level),
+            }
         }
         #[cfg(not(feature = "session"))]
         let _ = refusal;
@@ -734,14 +824,15 @@ impl MemoryPool for GroupPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if let Some(queued) = &self.queued {
-            queued.reservations.begins();
+        #[cfg(feature = "session")]
+        if let Some(reservations) = self.asker.reservations() {
+            reservations.begins();
         }
         let kind = Kind::of(consumer);
         if kind.part().is_some()
-            && let Some((sorts, part)) = self.accounts.of(consumer, kind).sorts(kind)
+            && let Some((sorts, part)) = self.shared.accounts.of(consumer, kind).sorts(kind)
         {
-            sorts.register(part, consumer.id());
+            sorts.register(part, consumer.id(), self.attempt_number());
         }
     }
 
@@ -749,7 +840,7 @@ impl MemoryPool for GroupPool {
         self.replays.end(consumer);
         self.spilling.end(consumer);
         let kind = Kind::of(consumer);
-        let account = self.accounts.of(consumer, kind);
+        let account = self.shared.accounts.of(consumer, kind);
         if let Some((sorts, part)) = account.sorts(kind) {
             account.uncharge(sorts.end(part, consumer.id()));
         }
@@ -757,8 +848,9 @@ impl MemoryPool for GroupPool {
             demand.gone(consumer.id());
         }
         // Last: all that it held is back.
-        if let Some(queued) = &self.queued {
-            queued.reservations.ends();
+        #[cfg(feature = "session")]
+        if let Some(reservations) = self.asker.reservations() {
+            reservations.ends();
         }
     }
 
@@ -766,7 +858,7 @@ impl MemoryPool for GroupPool {
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
-        let account = self.accounts.of(consumer, kind);
+        let account = self.shared.accounts.of(consumer, kind);
         let bytes = match account.sorts(kind) {
             None => additional as u64,
             Some((sorts, part)) => {

@@ -6,6 +6,7 @@
 //! ended well there. `lines.rs` says which query starts next.
 
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
@@ -282,15 +283,9 @@ impl QueryQueue {
     }
 
     /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn
-    /// wakes its readers. `reservations`: those of its pool. `is_last`: its plan cannot run twice.
-    pub(crate) fn arrive(
-        &self,
-        own: &Group,
-        readers: &Arc<Readers>,
-        reservations: &Arc<Reservations>,
-        is_last: bool,
-    ) -> Place {
-        let query = self.query(own, readers, reservations);
+    /// wakes its readers. `is_last`: its plan cannot run twice.
+    pub(crate) fn arrive(&self, own: &Group, readers: &Arc<Readers>, is_last: bool) -> Place {
+        let query = self.query(own, readers);
         let id = {
             let mut state = self.shared.lock();
             state.next += 1;
@@ -322,15 +317,8 @@ impl QueryQueue {
         place
     }
 
-    fn query(
-        &self,
-        own: &Group,
-        readers: &Arc<Readers>,
-        reservations: &Arc<Reservations>,
-    ) -> Query {
-        let groups: Vec<Group> = std::iter::once(own.clone())
-            .chain(own.ancestors())
-            .collect();
+    fn query(&self, own: &Group, readers: &Arc<Readers>) -> Query {
+        let groups: Vec<Group> = iter::once(own.clone()).chain(own.ancestors()).collect();
         // Groups are listed from below, and the last one is the root.
         let of = |parent: usize| groups.get(parent.checked_sub(1)?);
         let named = self
@@ -344,7 +332,6 @@ impl QueryQueue {
             most: self.most,
             patience: self.patience,
             readers: Arc::clone(readers),
-            reservations: Arc::clone(reservations),
         }
     }
 
@@ -355,7 +342,10 @@ impl QueryQueue {
         if state.below(level.id()) < 2 {
             return None;
         }
+        state.next += 1;
+        let id = state.next;
         state.in_place.push(Growth {
+            id,
             attempt,
             level: level.clone(),
             bytes,
@@ -363,7 +353,8 @@ impl QueryQueue {
         });
         Some(InPlace {
             shared: Arc::clone(&self.shared),
-            id: attempt,
+            id,
+            attempt,
             level: level.id(),
         })
     }
@@ -374,6 +365,10 @@ impl QueryQueue {
         let state = self.shared.lock();
         let waits = |growth: &Growth| &growth.level == level && growth.since.elapsed() >= SETTLED;
         state.in_place.iter().any(waits)
+    }
+
+    pub(crate) fn running_below(&self, group: &Group) -> usize {
+        self.shared.lock().below(group.id())
     }
 
     /// True if another attempt of the queue has run below `level` beside this one.
@@ -389,6 +384,11 @@ impl QueryQueue {
                 .unwrap_or(0);
             running.beside.get(at) == Some(&true)
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn paused_below(&self, level: &Group, but: u64) -> (usize, u64) {
+        self.shared.lock().paused_below(level.id(), but)
     }
 
     /// Counts a query that ends with its refusal.
@@ -448,6 +448,13 @@ impl Place {
 
     fn shared(&self) -> &Arc<Shared> {
         &self.queue.shared
+    }
+
+    /// Number of reservations of the attempt's operators.
+    pub(crate) fn reservations(&self) -> Arc<Reservations> {
+        let state = self.shared().lock();
+        let running = state.attempt(self.id);
+        running.map_or_else(Arc::default, |running| Arc::clone(&running.reservations))
     }
 
     pub(crate) fn is_last_try(&self) -> bool {
@@ -543,7 +550,7 @@ impl Place {
             attempts,
             until: Some(until),
         };
-        let (query, id) = {
+        let (ended, id) = {
             let mut state = self.shared().lock();
             state.next += 1;
             let id = state.next;
@@ -551,10 +558,17 @@ impl Place {
                 // It does not run, so it has no place to give up.
                 return place(id);
             };
-            let query = query.clone();
-            state.narrow(query.tenant.id(), level.id());
-            drop(state.end(self.id));
-            (query, id)
+            let tenant = query.tenant.id();
+            state.narrow(tenant, level.id());
+            (state.end(self.id), id)
+        };
+        let Some(Running {
+            query,
+            reservations,
+            ..
+        }) = ended
+        else {
+            return place(id);
         };
         let waiting = Waiting {
             id,
@@ -566,6 +580,7 @@ impl Place {
                 beside,
                 others,
                 alone: is_alone.then_some(is_passed),
+                reservations,
                 since: now,
                 least,
                 moved: now,
@@ -618,8 +633,9 @@ impl Place {
     /// Describes the refusal of another attempt for which this one is to give way: its growth waits
     /// in its place.
     pub(crate) fn gives_way(&self, own: &Group) -> Option<OfOthers> {
-        let level = own
-            .ancestors()
+        // Queries of one session are all of one group: that may be the level, too.
+        let level = iter::once(own.clone())
+            .chain(own.ancestors())
             .find(|level| self.queue.has_in_place(level))?;
         self.of_others(&level, own)
             .filter(|refusal| self.may_run_again(refusal))
@@ -660,32 +676,19 @@ impl fmt::Debug for Place {
 pub(crate) struct InPlace {
     shared: Arc<Shared>,
     id: u64,
+    attempt: u64,
     level: GroupId,
 }
 
 impl InPlace {
     /// True once the attempt has ended and its stream is gone.
     pub(crate) fn is_over(&self) -> bool {
-        !self
-            .shared
-            .lock()
-            .running
-            .iter()
-            .any(|attempt| attempt.id == self.id)
+        self.shared.lock().attempt(self.attempt).is_none()
     }
 
-    /// True if an attempt below the level runs without such a wait.
+    /// True if an attempt below the level runs without such a wait, or waits for one that does.
     pub(crate) fn others_go_on(&self) -> bool {
-        let state = self.shared.lock();
-        let waits = |attempt: &Running| {
-            let is_its = |growth: &Growth| growth.attempt == attempt.id;
-            let of_level = |growth: &&Growth| growth.level.id() == self.level;
-            state.in_place.iter().filter(of_level).any(is_its)
-        };
-        state
-            .running
-            .iter()
-            .any(|attempt| attempt.query.levels.contains(&self.level) && !waits(attempt))
+        self.shared.lock().goes_on_below(self.level)
     }
 }
 
@@ -693,9 +696,7 @@ impl Drop for InPlace {
     fn drop(&mut self) {
         let gone = {
             let mut state = self.shared.lock();
-            let is_own =
-                |growth: &Growth| growth.attempt == self.id && growth.level.id() == self.level;
-            let at = state.in_place.iter().position(is_own);
+            let at = state.in_place.iter().position(|one| one.id == self.id);
             at.map(|at| state.in_place.swap_remove(at))
         };
         // Without the lock: the last handle of a group may call listeners.

@@ -19,9 +19,9 @@ use datafusion::physical_plan::{
 };
 
 use crate::again::{Again, Plan};
-use crate::attempts::Queued;
 use crate::passes_on;
 use crate::pool::GroupPool;
+use crate::queue::QueryQueue;
 use crate::repeats::Repeatable;
 use crate::runs::{Figures, InQueue, QueuedStream, Rows, Run};
 
@@ -189,7 +189,7 @@ impl QueuedExec {
     }
 
     /// The run of a partition.
-    fn run_of(&self, partition: usize, queued: &Arc<Queued>, pool: &GroupPool) -> Result<Arc<Run>> {
+    fn run_of(&self, partition: usize, queue: &QueryQueue, pool: &GroupPool) -> Result<Arc<Run>> {
         let partitions = self.input.output_partitioning().partition_count();
         if partition >= partitions {
             return internal_err!("partition {partition} of a plan that has {partitions}");
@@ -200,7 +200,7 @@ impl QueuedExec {
                 partitions,
                 self.again.as_ref().ok().cloned(),
                 self.rows,
-                InQueue::new(queued, pool),
+                InQueue::new(queue, pool),
                 Figures::new(&self.metrics, partition),
                 &self.ran,
             ));
@@ -269,7 +269,7 @@ impl ExecutionPlan for QueuedExec {
         let Some((pool, queued)) = pool.and_then(|pool| Some((pool, pool.queued()?))) else {
             return self.plan_without_queue()?.execute(partition, context);
         };
-        let run = self.run_of(partition, &queued, pool)?;
+        let run = self.run_of(partition, &queued.queue, pool)?;
         let schema = self.input.schema();
         Ok(Box::pin(QueuedStream::new(schema, run, partition, context)))
     }

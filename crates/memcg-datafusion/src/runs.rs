@@ -20,6 +20,7 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlanProperties;
@@ -30,9 +31,10 @@ use futures::future::BoxFuture;
 use memcg::{Charge, Group, OnFull};
 
 use crate::again::{Again, Plan};
-use crate::attempts::{Attempt, Queued, Waits};
+use crate::attempts::Attempt;
+use crate::plan::context_of_pool;
 use crate::pool::GroupPool;
-use crate::queue::{OfOthers, Place, Turn};
+use crate::queue::{OfOthers, Place, QueryQueue, Turn};
 use crate::readers::{PAUSED, Readers};
 use crate::unreserved::Unreserved;
 
@@ -42,15 +44,18 @@ const HELD: usize = 16;
 
 /// What a run has to do with the queue and the group.
 pub(crate) struct InQueue {
-    queued: Arc<Queued>,
+    queue: QueryQueue,
+    /// That of what is above the queue in the query's plan.
+    pool: GroupPool,
     own: Group,
     unreserved: Option<Arc<Unreserved>>,
 }
 
 impl InQueue {
-    pub(crate) fn new(queued: &Arc<Queued>, pool: &GroupPool) -> InQueue {
+    pub(crate) fn new(queue: &QueryQueue, pool: &GroupPool) -> InQueue {
         InQueue {
-            queued: Arc::clone(queued),
+            queue: queue.clone(),
+            pool: pool.of(pool.asker().clone()),
             own: pool.group().clone(),
             unreserved: pool.unreserved(),
         }
@@ -142,8 +147,8 @@ enum Stage {
     /// With the plan of the first attempt; `None`: it is to be planned.
     New(Option<Plan>),
     /// In line, since that time: for the first attempt with its plan, for another one with the
-    /// refusal.
-    Waits(Place, Option<Waits>, Option<Plan>, Instant),
+    /// refusal, which is the query's error if the wait is in vain.
+    Waits(Place, Option<DataFusionError>, Option<Plan>, Instant),
     Plans(BoxFuture<'static, Result<Plan>>, Attempt),
     /// Without a plan: each partition has begun, and nobody shows it. Without an attempt the query has
     /// left the queue: all that were there have ended.
@@ -266,8 +271,8 @@ impl State {
             Stage::Runs(plan, attempt) => {
                 (Stage::Runs(plan.clone(), None), Stage::Runs(plan, attempt))
             }
-            Stage::Waits(place, waits, plan, since) => {
-                (Stage::New(plan), Stage::Waits(place, waits, None, since))
+            Stage::Waits(place, refusal, plan, since) => {
+                (Stage::New(plan), Stage::Waits(place, refusal, None, since))
             }
             plans @ Stage::Plans(..) => (Stage::New(None), plans),
             stage => {
@@ -347,10 +352,10 @@ enum Next<'a> {
     Fails(DataFusionError),
     /// The query goes into the line.
     Arrives(Step<'a>, Option<Plan>),
-    /// It is the query's turn.
-    Starts(Step<'a>, Place, Option<Waits>, Option<Plan>),
+    /// It is the query's turn; true: again.
+    Starts(Step<'a>, Place, bool, Option<Plan>),
     /// The wait was in vain.
-    GivesUp(Step<'a>, Place, Waits),
+    GivesUp(Step<'a>, Place, DataFusionError),
     Plans(Step<'a>, BoxFuture<'static, Result<Plan>>, Attempt),
     /// It polls its input, which is one of the attempt with this number.
     Polls(u64, Input, Held),
@@ -358,8 +363,9 @@ enum Next<'a> {
 }
 
 enum Input {
-    /// The partition of the plan is to be executed.
-    Of(Plan),
+    /// The partition of the plan is to be executed, with the pool of its attempt. `None`: the query
+    /// has left the queue.
+    Of(Plan, Option<Arc<dyn MemoryPool>>),
     Has(SendableRecordBatchStream),
 }
 
@@ -443,18 +449,18 @@ impl Run {
         match mem::replace(&mut state.stage, Stage::Steps) {
             Stage::Steps => Next::Waits,
             Stage::New(plan) => Next::Arrives(self.step(at), plan),
-            Stage::Waits(place, waits, plan, since) => match (place.turn(), waits) {
-                (Turn::Waits, waits) => {
-                    state.stage = Stage::Waits(place, waits, plan, since);
+            Stage::Waits(place, refusal, plan, since) => match (place.turn(), refusal) {
+                (Turn::Waits, refusal) => {
+                    state.stage = Stage::Waits(place, refusal, plan, since);
                     Next::Waits
                 }
-                (Turn::Over, Some(waits)) => {
+                (Turn::Over, Some(refusal)) => {
                     self.figures.in_line.add_elapsed(since);
-                    Next::GivesUp(self.step(at), place, waits)
+                    Next::GivesUp(self.step(at), place, refusal)
                 }
-                (_, waits) => {
+                (_, refusal) => {
                     self.figures.in_line.add_elapsed(since);
-                    Next::Starts(self.step(at), place, waits, plan)
+                    Next::Starts(self.step(at), place, refusal.is_some(), plan)
                 }
             },
             Stage::Plans(plan, attempt) => Next::Plans(self.step(at), plan, attempt),
@@ -531,8 +537,9 @@ impl Run {
                     // The table of a join goes with the streams that read it, and with the plan.
                     let stays = !state.have_begun() || self.ran.strong_count() > 0;
                     let executed = if stays { plan.clone() } else { plan.take() };
+                    let pool = attempt.as_ref().map(Attempt::pool);
                     match executed {
-                        Some(plan) => Next::Polls(state.number, Input::Of(plan), held),
+                        Some(plan) => Next::Polls(state.number, Input::Of(plan, pool), held),
                         None => Next::Fails(internal_datafusion_err!("a run without a plan")),
                     }
                 }
@@ -561,6 +568,9 @@ impl Run {
     ) -> Over<'a> {
         state.stage = Stage::Steps;
         state.number += 1;
+        if let Some(attempt) = &attempt {
+            attempt.known().is_over();
+        }
         let parts = state.parts.iter_mut().map(Part::begins_anew).collect();
         Over {
             parts,
@@ -654,7 +664,7 @@ impl Run {
 
     /// Puts the query of an attempt that is over back into the line, or returns its error.
     fn lines_up(&self, attempt: Option<Attempt>, why: Why) -> Result<Stage> {
-        let InQueue { queued, own, .. } = &self.queue;
+        let own = &self.queue.own;
         let (error, of_others) = match why {
             Why::GivesWay(of_others) => {
                 let text = format!(
@@ -664,10 +674,10 @@ impl Run {
                 (DataFusionError::ResourcesExhausted(text), Some(of_others))
             }
             Why::Error(error, level) => {
-                let level = level.or_else(|| queued.level_of(&error));
-                let place = attempt.as_ref().map(|attempt| &attempt.place);
-                let of_others = level.zip(place);
-                let of_others = of_others.and_then(|(level, place)| place.of_others(&level, own));
+                let of_others = attempt.as_ref().and_then(|attempt| {
+                    let level = level.or_else(|| attempt.level_of(&error))?;
+                    attempt.place.of_others(&level, own)
+                });
                 (error, of_others)
             }
         };
@@ -675,12 +685,11 @@ impl Run {
             return Err(error);
         };
         if attempt.cannot_run_again || !attempt.place.may_run_again(&of_others) {
-            queued.queue().has_refused(attempt.cannot_run_again);
+            self.queue.queue.has_refused(attempt.cannot_run_again);
             return Err(error);
         }
-        let waits = Waits::new(queued, error);
         let place = attempt.place.line_up(of_others);
-        Ok(Stage::Waits(place, Some(waits), None, Instant::now()))
+        Ok(Stage::Waits(place, Some(error), None, Instant::now()))
     }
 
     /// Goes on after an attempt that is over, for which the run's lock is not held.
@@ -704,7 +713,8 @@ impl Run {
 
     /// The first stage of an attempt whose turn it is: with a plan it runs, else it is planned.
     fn starts(&self, place: Place, is_again: bool, plan: Option<Plan>) -> Result<Stage> {
-        let attempt = Attempt::new(&self.queue.queued, place, self.again.is_none());
+        let InQueue { queue, pool, .. } = &self.queue;
+        let attempt = Attempt::new(queue, pool, place, self.again.is_none());
         match (plan, &self.again) {
             (Some(plan), _) => Ok(Stage::Runs(Some(plan), Some(attempt))),
             (None, Some(again)) => {
@@ -777,9 +787,17 @@ impl QueuedStream {
         }
     }
 
-    fn execute(&self, plan: &Plan) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        plan: &Plan,
+        pool: Option<Arc<dyn MemoryPool>>,
+    ) -> Result<SendableRecordBatchStream> {
         if self.at < plan.output_partitioning().partition_count() {
-            plan.execute(self.at, Arc::clone(&self.context))
+            let context = match pool {
+                Some(pool) => context_of_pool(&self.context, pool),
+                None => Arc::clone(&self.context),
+            };
+            plan.execute(self.at, context)
         } else {
             // One that was made again has fewer partitions.
             Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())))
@@ -791,7 +809,7 @@ impl QueuedStream {
         let run = &*self.run;
         let input = match input {
             Input::Has(input) => Ok(input),
-            Input::Of(plan) => self.execute(&plan),
+            Input::Of(plan, pool) => self.execute(&plan, pool),
         };
         let (at, polled) = match input {
             Err(error) => (At::Begins, Poll::Ready(Some(Err(error)))),
@@ -870,21 +888,17 @@ impl QueuedStream {
                 Next::Ends => return Poll::Ready(None),
                 Next::Fails(error) => return Poll::Ready(Some(Err(error))),
                 Next::Arrives(step, plan) => {
-                    let InQueue { queued, own, .. } = &run.queue;
-                    let is_last = run.again.is_none();
-                    let place =
-                        queued
-                            .queue()
-                            .arrive(own, &run.readers, &queued.reservations, is_last);
+                    let InQueue { queue, own, .. } = &run.queue;
+                    let place = queue.arrive(own, &run.readers, run.again.is_none());
                     step.ends(Stage::Waits(place, None, plan, Instant::now()));
                 }
-                Next::GivesUp(step, place, waits) => {
-                    run.queue.queued.queue().has_refused(false);
+                Next::GivesUp(step, place, refusal) => {
+                    run.queue.queue.has_refused(false);
                     drop(place);
-                    return Poll::Ready(Some(Err(step.fails(waits.into_error()))));
+                    return Poll::Ready(Some(Err(step.fails(refusal))));
                 }
-                Next::Starts(step, place, waits, plan) => {
-                    match run.starts(place, waits.is_some(), plan) {
+                Next::Starts(step, place, is_again, plan) => {
+                    match run.starts(place, is_again, plan) {
                         Ok(stage) => step.ends(stage),
                         Err(error) => return Poll::Ready(Some(Err(step.fails(error)))),
                     }

@@ -154,7 +154,7 @@ impl InGroupSession for SessionContext {
         let group = parent
             .scope(name, covering(limits))
             .map_err(|error| DataFusionError::External(error.into()))?;
-        let pool = GroupPool::of_session(&group, config)?;
+        let pool = GroupPool::of_query(&group, config)?;
         let context = session_in(self, &pool)?;
         Ok(QuerySession {
             context,

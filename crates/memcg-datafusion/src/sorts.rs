@@ -37,6 +37,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Sort {
     sorter: Option<usize>,
+    /// Number of the attempt that it is of, if any.
+    attempt: Option<u64>,
     /// Bytes that DataFusion believes the merge to hold.
     held: u64,
     /// Bytes that are charged beyond that.
@@ -202,7 +204,7 @@ impl Sorts {
 
     /// A consumer is there: DataFusion registers the two of a sort one after the other, on one
     /// thread.
-    pub(crate) fn register(&self, part: Part, consumer: usize) {
+    pub(crate) fn register(&self, part: Part, consumer: usize, attempt: Option<u64>) {
         let mut state = self.lock();
         let thread = thread::current().id();
         match part {
@@ -215,6 +217,7 @@ impl Sorts {
                     consumer,
                     Sort {
                         sorter,
+                        attempt,
                         ..Sort::default()
                     },
                 );
@@ -308,16 +311,18 @@ impl Sorts {
         });
     }
 
-    /// Lets go of up to `bytes` that are kept, of sorts that give their rows first: returns how many.
-    /// The caller uncharges them. `is_needed`: else the operator would fail, which is to have them.
-    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool) -> u64 {
+    /// Lets go of up to `bytes` that sorts of the attempt keep, those that give their rows first:
+    /// returns how many. The caller uncharges them. `is_needed`: else the operator would fail, which
+    /// is to have them.
+    pub(crate) fn take_kept(&self, bytes: u64, is_needed: bool, attempt: Option<u64>) -> u64 {
         if self.are_quiet() {
             return 0;
         }
         let mut state = self.lock();
         let mut taken = 0;
         for gives_rows in [true, false] {
-            for sort in state.sorts.values_mut() {
+            let own = |sort: &&mut Sort| sort.attempt == attempt;
+            for sort in state.sorts.values_mut().filter(own) {
                 let was_busy = sort.is_busy();
                 if sort.gives_rows() == gives_rows {
                     let most = match (is_needed, gives_rows) {
@@ -397,8 +402,8 @@ mod tests {
     impl Charged {
         fn new() -> Charged {
             let sorts = Sorts::default();
-            sorts.register(Part::Sorter, 1);
-            sorts.register(Part::Merge, 2);
+            sorts.register(Part::Sorter, 1, None);
+            sorts.register(Part::Merge, 2, None);
             Charged { sorts, bytes: 0 }
         }
 
@@ -442,7 +447,7 @@ mod tests {
     #[test]
     fn the_first_reservation_stays() {
         let sorts = Sorts::default();
-        sorts.register(Part::Merge, 2);
+        sorts.register(Part::Merge, 2, None);
         let mut sort = Charged { sorts, bytes: 0 };
         sort.grow(Part::Merge, 100, 100);
         sort.shrink(Part::Merge, 100, 0);
@@ -572,7 +577,7 @@ mod tests {
         }
         assert_eq!(sort.bytes, 70, "its first reservation, and its runs");
         for (bytes, taken) in [(25, 25), (100, 45), (1, 0)] {
-            assert_eq!(sort.sorts.take_kept(bytes, true), taken);
+            assert_eq!(sort.sorts.take_kept(bytes, true, None), taken);
             sort.bytes -= taken;
         }
         sort.grow(Part::Merge, 15, 15);
@@ -596,7 +601,7 @@ mod tests {
                 sort.shrink(Part::Sorter, run, 0);
             }
             let taken = if is_refused { 0 } else { 10 };
-            assert_eq!(sort.sorts.take_kept(100, false), taken);
+            assert_eq!(sort.sorts.take_kept(100, false, None), taken);
             sort.bytes -= taken;
             for run in [20, 20, 20] {
                 sort.grow(Part::Merge, run, 0);
@@ -611,9 +616,9 @@ mod tests {
     #[test]
     fn sorts_are_told_apart() {
         let sorts = Sorts::default();
-        sorts.register(Part::Sorter, 1);
-        sorts.register(Part::Sorter, 3);
-        sorts.register(Part::Merge, 4);
+        sorts.register(Part::Sorter, 1, None);
+        sorts.register(Part::Sorter, 3, None);
+        sorts.register(Part::Merge, 4, None);
         assert_eq!(
             sorts.grow(Part::Sorter, 1, 5),
             Step {
