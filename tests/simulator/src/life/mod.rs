@@ -8,15 +8,14 @@
 //!   cancelled;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `told`: tasks that wait for an event, or for usage below a high; `counters`,
-//!   `counters_pressed`: counters without groups; `others`: another runtime, groups that are found
-//!   or made, or end with a value;
+//! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
+//!   groups; `others`: another runtime, groups that are found or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
-//! * `covered`, `covered_deep`: charges that pay for what is allocated; `trees`: trees that are
-//!   applied; `specs`: trees that are applied time and again, and all that they set;
+//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied; `specs`: trees
+//!   that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `weighed`: values and what they weigh, and the rarer calls of vectors, gauges and charges;
@@ -33,9 +32,7 @@ mod callbacks;
 mod charges;
 mod checkpoints;
 mod counters;
-mod counters_pressed;
 mod covered;
-mod covered_deep;
 mod cycles;
 mod delays;
 mod fairness;
