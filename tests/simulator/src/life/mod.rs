@@ -56,7 +56,7 @@ mod values;
 mod weighed;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,11 @@ pub(crate) struct Life {
     chosen: Option<Option<usize>>,
     /// What the orders of the run hold.
     orders: Vec<Weak<()>>,
+    /// How many orders there have been, and which of them others have followed.
+    orders_made: usize,
+    orders_over: BTreeSet<usize>,
+    /// An order was asked in the present operation.
+    was_ordered: bool,
     peaks: Vec<peaks::Peak>,
     /// Groups whose max has moved by itself since the program set it: when it did, and from where.
     moved: BTreeMap<usize, Vec<(Instant, u64)>>,
@@ -209,6 +214,9 @@ impl Life {
             asking: None,
             chosen: None,
             orders: Vec::new(),
+            orders_made: 0,
+            orders_over: BTreeSet::new(),
+            was_ordered: false,
             peaks: Vec::new(),
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
@@ -315,6 +323,7 @@ impl Life {
     fn step(&mut self, op: &Op) {
         self.shared.begin();
         self.asking = None;
+        self.was_ordered = false;
         self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {
