@@ -115,6 +115,7 @@ fn one_round(
     want: u64,
     refusal: &LevelRefusal<'_>,
 ) -> ControlFlow<(Option<PendingMemory>, u64), usize> {
+    let used = level.usage();
     let Some(round) = round::run(level, want, request) else {
         return ControlFlow::Break((None, 0));
     };
@@ -149,7 +150,10 @@ fn one_round(
         request.deadline = earlier(deadline(level), terms.end);
         request.lapsed = true;
     }
-    ControlFlow::Continue(1)
+    // A report is no proof: a promise that is kept by word alone counts as a round that brought
+    // little.
+    let came = fits() || level.usage() < used;
+    ControlFlow::Continue(if came { 1 } else { MUCH })
 }
 
 /// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.

@@ -43,22 +43,32 @@ pub(crate) fn transfer_in<'a>(
     } else {
         // The side that gives may keep bytes in its usage that pay for allocated ones, and the side
         // that takes may need fewer than `n`. The common level is charged for the difference.
-        let paid = if common.cover().is_some() {
-            u64::MAX
-        } else {
-            cover::would_fall(from, n)
+        let paid = || {
+            if common.cover().is_some() {
+                u64::MAX
+            } else {
+                cover::would_fall(from, n)
+            }
         };
         let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
             reserve::admit(level, &path, more, above, DrainReach::AllThreads)?;
             if above.is_some_and(|above| ptr::eq(above, common)) {
                 taken.rise += more;
-                let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
-                if beyond > 0
+                let (rise, charged) = (taken.rise, taken.beyond);
+                let missing = || rise.saturating_sub(paid()).saturating_sub(charged);
+                let mut beyond = missing();
+                // A refusal has drained credit below. What had paid for it is spare by now, and
+                // leaves with the charge: less is missing.
+                while beyond > 0
                     && let Err(refused) =
                         reserve::admit(common, &path, beyond, None, DrainReach::AllThreads)
                 {
-                    level.uncharge(more, Some(common));
-                    return Err(refused);
+                    let less = missing();
+                    if less >= beyond {
+                        level.uncharge(more, Some(common));
+                        return Err(refused);
+                    }
+                    beyond = less;
                 }
                 taken.beyond += beyond;
             }

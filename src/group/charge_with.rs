@@ -122,7 +122,8 @@ impl Group {
     ///   Then try again later, or wait. The refusals of `Start` and `Now` are counted by
     ///   `refused_count` and by no event, as in the kernel.
     /// * `IfRoom`: [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock), whatever
-    ///   stands in the way.
+    ///   stands in the way, be it that the group is offline: what the charge goes on with says what
+    ///   it was.
     ///
     /// ```
     /// # use memcg::{ChargeError, OnFull, Runtime};

@@ -166,7 +166,8 @@ impl Group {
     ///
     /// The setting also holds for further counters. Charges that wait here when it begins are made
     /// at once. When the limits act again, bytes above a max count as [forced](Group::forced), and
-    /// reclaimers are asked for them. The call takes the tree's lock and visits all groups below.
+    /// reclaimers are asked for them. A group that is offline makes no charge any more, and keeps to
+    /// what held when it went. The call takes the tree's lock and visits all groups below.
     ///
     /// ```
     /// # use memcg::{Event, Limits, Runtime};
@@ -188,7 +189,7 @@ impl Group {
     }
 
     /// Returns true if the limits of this group are only observed, by its own setting or that of a
-    /// group above. One load.
+    /// group above; of a group that is offline, if they were when it went. One load.
     pub fn is_observe_only(&self) -> bool {
         self.first().is_observed()
     }

@@ -135,8 +135,10 @@ pub(crate) struct ReclaimRequest<'a> {
     pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
-    /// Bytes that were believed although no figure shows them: credit in open stocks.
+    /// Bytes that were believed although no figure shows them: credit in open stocks. And the round
+    /// that did, if any has.
     unseen: u64,
+    believed_in: Option<u64>,
     /// A reclaimer has been asked. Time counts from then on, so that a thread that did not run for
     /// a while is not refused for it.
     asked: bool,
@@ -165,6 +167,7 @@ impl<'a> ReclaimRequest<'a> {
             lapsed: false,
             waits: true,
             unseen: 0,
+            believed_in: None,
             asked: false,
             ends_with: None,
             breaks_low: Some(u8::MAX),
@@ -669,12 +672,25 @@ impl<'r> Round<'r, '_> {
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| {
             claimed.min(usage.saturating_sub(target.usage()))
         }));
-        // In open stocks more may have come back than shows, but not time and again.
+        // In open stocks more may have come back than shows, but not time and again: whoever wants
+        // the bytes drains them before the next round. One that claims a byte in each round would
+        // otherwise be asked for as long as all credit lasts that there may be.
         let unseen = claimed
             .as_ref()
             .map_or(0, |&claimed| claimed.saturating_sub(seen));
-        let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
-        self.request.unseen += unseen;
+        let is_believed = self
+            .request
+            .believed_in
+            .is_none_or(|round| round == self.number);
+        let unseen = if is_believed {
+            unseen.min(target.bound().saturating_sub(self.request.unseen))
+        } else {
+            0
+        };
+        if unseen > 0 {
+            self.request.unseen += unseen;
+            self.request.believed_in = Some(self.number);
+        }
         let freed = seen.saturating_add(unseen);
         // What has come to nothing by now is no promise: others are asked for it. One of an earlier
         // call may have, too.

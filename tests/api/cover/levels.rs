@@ -3,10 +3,11 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::Limits;
+use memcg::{Bytes, Limits, Runtime};
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 use crate::support::poll::poll_for;
+use crate::support::trees::LeftEmpty;
 
 /// Beside a group that covers there are some that do not: a parent that has not asked has the sum.
 #[test]
@@ -76,6 +77,37 @@ fn a_charge_leaves_and_enters_groups_that_cover() {
     assert_verified(&runtime);
     drop((charge, object));
     assert_figures(&tenant, [0; 4]);
+}
+
+/// Reserved bytes may pay for credit alone. A drain makes them spare, and they leave with their charge: the
+/// levels above need no more room than for what stays.
+#[test]
+fn a_charge_that_leaves_takes_what_has_paid_for_credit() {
+    let runtime = LeftEmpty::by(
+        assert_verified,
+        Runtime::builder()
+            .batch(1 << 10)
+            .adaptive(false)
+            .build()
+            .unwrap(),
+    );
+    for (max, fits) in [(90_300_u64, true), (90_299, false)] {
+        let limits = Limits::new().max(Bytes(max));
+        let tenant = runtime.root().create(max, limits).unwrap();
+        let query = covering(&tenant, "q");
+        let plain = tenant.create("plain", Limits::new()).unwrap();
+        let object = Object::of(&query, 300);
+        for _ in 0..4 {
+            drop(Object::of(&query, 300));
+            memcg::allocator::catch_up();
+        }
+        assert!(query.memory().stocked() > 0, "credit");
+        let mut charge = query.charge(90_000).unwrap();
+        assert_eq!(charge.transfer(&plain).is_ok(), fits, "90,300 of {max}");
+        let live = if fits { (300, 90_000) } else { (90_000, 0) };
+        assert_eq!((query.live(), plain.live()), live);
+        drop((charge, object));
+    }
 }
 
 /// Each level of the subtree has a max of its own.

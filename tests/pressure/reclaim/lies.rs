@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPriority, Registration};
 
@@ -66,6 +67,71 @@ fn a_claim_of_nothing_admits_no_group() {
             assert_eq!(group.events().get(Event::Oom), 1);
             assert_sound(&runtime);
         }
+    }
+}
+
+/// Nobody asks one that overstates what it gives for much longer than one that says that it has
+/// nothing, however little it claims: not a charge at a max, nor above a high, nor a max that is
+/// lowered, nor `Group::reclaim`.
+#[test]
+fn a_claim_of_little_holds_nobody_up() {
+    type Way = fn(&Group);
+    let ways: [(&str, Way); 4] = [
+        ("a charge", |group| drop(group.charge(Bytes(MIB)))),
+        ("above high", |group| {
+            group
+                .set_limits(Limits::new().high(Limit::Bytes(KIB)))
+                .expect("a number");
+            drop(group.charge(Bytes(16 * MIB - group.live())));
+        }),
+        ("lowered", |group| {
+            group.set_max(Limit::Bytes(MIB)).expect("a number");
+        }),
+        ("asked", |group| {
+            group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
+        }),
+    ];
+    for (name, way) in ways {
+        for builder in kinds() {
+            let asked = |claim: u64| {
+                let runtime = left_empty(build(builder.clone().delay_max(Duration::ZERO)));
+                let group = full(&runtime.root());
+                let (_cache, calls, _registration) =
+                    liar(&group, 16 * MIB - KIB, 1, |_| 0, move |_| claim);
+                // A second thread may have credit, so that there may be some that shows nowhere.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| drop(charge(&group, 1)));
+                });
+                way(&group);
+                calls.load(Ordering::SeqCst)
+            };
+            let (honest, claims) = (asked(0), asked(1));
+            assert!(claims <= honest + 16, "{name}: {claims} calls for {honest}");
+        }
+    }
+}
+
+/// Nor one whose promises are kept by word alone.
+#[test]
+fn a_promise_that_is_kept_by_word_holds_nobody_up() {
+    for runtime in runtimes() {
+        let group = full(&runtime.root());
+        let cache = Cache::alone(&group, 16 * MIB, &Log::default());
+        let calls = Arc::new(AtomicU64::new(0));
+        let reclaimer = {
+            let calls = Arc::clone(&calls);
+            call(move |want, context| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                context.promise().report(want);
+                0
+            })
+        };
+        let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
+        assert!(group.charge(Bytes(MIB)).is_err());
+        let calls = calls.load(Ordering::SeqCst);
+        assert!((1..=32).contains(&calls), "{calls} calls");
+        assert_eq!(cache.bytes(), 16 * MIB);
+        assert_sound(&runtime);
     }
 }
 

@@ -911,6 +911,23 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // It has a part of what is taken, and the rest would be above a high.
+        What::CentralGive(_) if rng.random_bool(0.2) => {
+            let group = rng.random_range(0..16);
+            let mut story = vec![
+                What::Unset(group, Kind::High),
+                What::Set(group, Kind::Max, Size::Above(3_000)),
+            ];
+            for _ in 0..3 {
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(64)));
+                story.extend((0..3).map(|_| What::CentralGive(rng.random())));
+            }
+            story.push(What::Set(group, Kind::High, Size::Above(300)));
+            let bytes = pick(rng, &[65, 400, 1_000]);
+            story.push(What::CentralTake(group, Size::Bytes(bytes)));
+            story.push(What::Unset(group, Kind::High));
+            story
+        }
         // All credit comes home, that of a central stock too.
         What::CentralGive(_) if rng.random_bool(0.3) => {
             let mut story = Vec::new();
@@ -1037,12 +1054,26 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             for group in [0, group, other] {
                 story.push(What::Unset(group, Kind::Max));
             }
-            for group in [group, other] {
+            // One above it has what the group asks for as its own, unless the group is exempt.
+            let above = if rng.random() { 0 } else { group };
+            for group in [above, group, other] {
                 story.push(What::Hook(group, 300, Act::Nothing));
             }
             story.push(What::OomBy(0, number));
+            // Another group gets an order, or loses one; or the same gets a second one.
+            for _ in 0..rng.random_range(0..3) {
+                let of = pick(rng, &[0, group, other]);
+                story.push(if rng.random_bool(0.7) {
+                    What::OomBy(of, rng.random_range(0..5))
+                } else {
+                    What::Oom(of, true)
+                });
+            }
             story.push(What::Set(0, Kind::Max, Size::Above(100)));
+            let is_exempt = rng.random_bool(0.4);
+            story.push(What::OomExempt(other, is_exempt));
             story.push(What::Charge(other, Verb::Plain, Size::Bytes(200)));
+            story.push(What::OomExempt(other, false));
             story
         }
         // Of a group that goes as one, within another that does, the other goes.

@@ -58,6 +58,8 @@ pub(crate) struct Group {
     pub(crate) observes: bool,
     /// For what lacks memory here a group is cancelled, or none is; `None`: as the group above says.
     pub(crate) chooses: Option<bool>,
+    /// The order that the run has given it, by number.
+    pub(crate) order: Option<usize>,
     /// It and all below it are spared where groups are cancelled.
     pub(crate) exempt: bool,
     /// It is cancelled with all below it, or not at all.
@@ -167,6 +169,7 @@ impl Twin {
             pressure: None,
             observes: false,
             chooses: None,
+            order: None,
             exempt: false,
             together: false,
             peak: 0,
@@ -449,9 +452,14 @@ impl Twin {
 
     /// A group may be cancelled for what lacks memory there.
     pub(crate) fn chooses(&self, level: usize) -> bool {
-        let mut levels = self.levels(level);
-        let nearest = levels.find_map(|level| self.groups[level].chooses);
-        nearest.unwrap_or(false)
+        let chooser = self.chooser(level);
+        chooser.is_some_and(|chooser| self.groups[chooser].chooses == Some(true))
+    }
+
+    /// The nearest group that says whether one may be cancelled.
+    pub(crate) fn chooser(&self, level: usize) -> Option<usize> {
+        self.levels(level)
+            .find(|&level| self.groups[level].chooses.is_some())
     }
 
     /// It may not be cancelled.

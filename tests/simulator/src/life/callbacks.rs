@@ -46,8 +46,8 @@ enum Entry {
     /// The hook that holds that was called, of the group of that number and for memory of the other,
     /// at that instant.
     Cancelled(Key, usize, Group, Instant),
-    /// An order of the run's own was asked for a victim, and has chosen one or none.
-    Ordered(Vec<Candidate>, Choice),
+    /// The order of that number was asked for a victim, and has chosen one or none.
+    Ordered(usize, Vec<Candidate>, Choice),
     /// The cache that holds that has panicked.
     Panicked(Key),
     /// An order of that group has.
@@ -82,11 +82,11 @@ impl Shared {
     }
 
     /// An order was asked.
-    pub(super) fn note_order(&self, candidates: Vec<Candidate>, choice: Choice) {
+    pub(super) fn note_order(&self, order: usize, candidates: Vec<Candidate>, choice: Choice) {
         if !is_actor() {
             self.strange.store(true, Ordering::SeqCst);
         }
-        self.note(Entry::Ordered(candidates, choice));
+        self.note(Entry::Ordered(order, candidates, choice));
     }
 
     /// The order of that group panics.
@@ -571,13 +571,14 @@ impl Life {
                     Entry::Rang(key) => self.rang(key),
                     Entry::Cancelled(key, group, domain, at) => {
                         self.twin.groups[group].killed += 1;
+                        let domain = self.number(&domain);
+                        self.order_was_asked(domain);
                         self.is_as_ordered(key);
                         self.note_victim(key, at);
                         self.cancelled = true;
                         self.is_not_spared(key);
                         self.matters_no_more(key);
                         self.cancel_delays(key);
-                        let domain = self.number(&domain);
                         assert!(
                             self.twin.chooses(domain) || !self.shared.is_quiet(),
                             "a group is cancelled for {}, which is to refuse",
@@ -585,7 +586,9 @@ impl Life {
                         );
                         called.push((key, domain));
                     }
-                    Entry::Ordered(candidates, choice) => self.ordered(&candidates, choice),
+                    Entry::Ordered(order, candidates, choice) => {
+                        self.ordered(order, &candidates, choice);
+                    }
                     Entry::Panicked(key) => self.panicked(key),
                     Entry::OrderPanicked(group) => self.twin.groups[group].panics += 1,
                     Entry::Fault(what) => panic!("{what}"),

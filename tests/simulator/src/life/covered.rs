@@ -1,25 +1,36 @@
 //! Groups whose charges pay for what an allocator hands out: usage is the larger of the two.
 //!
-//! Here two groups that cover lie below one, and one of them may end. In `covered_deep` three lie
-//! one below the other, each with a max, beside a charge that waits.
+//! Three of them lie one below the other, and a fourth below the highest; each may have a max, and
+//! one that has none below it may end. A charge waits for room beside what is allocated.
 
 // What an allocator gives back to a group is its word for it.
 #![allow(unsafe_code)]
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memcg::allocator::Owner;
-use memcg::{Bytes, Charge, Group, Limits};
+use memcg::allocator::{Owner, catch_up};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits, Runtime};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::{Life, covered_deep};
+use super::Life;
+use super::told::Rung;
+use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Op, What};
+use crate::script::{Op, What, pick};
 
 /// The most that one step charges or allocates.
-pub(super) const MOST: u64 = 300;
+const MOST: u64 = 300;
+
+/// So many milliseconds a thread may take from one step to the next.
+const MOMENTS: u32 = 500;
+
+/// Within that time a charge that fits is served.
+const SOON: Duration = Duration::from_secs(20);
 
 impl Life {
     /// Groups of their own are made below a group, and end. The twin has none of them: they leave
@@ -45,10 +56,10 @@ impl Life {
         }
         self.keeps = true;
         let lived = self.on(op, group, move |group| {
-            if seed % 2 == 0 {
-                live(group, steps, seed)
+            if seed % 3 == 0 {
+                live_with_wide_stocks(steps, seed)
             } else {
-                covered_deep::live(group, steps, seed)
+                live(group, steps, seed)
             }
         });
         self.settle_accounts();
@@ -59,15 +70,15 @@ impl Life {
 }
 
 /// What an allocator has handed out.
-pub(super) struct Object {
+struct Object {
     owner: Owner,
-    pub(super) bytes: u64,
-    pub(super) level: usize,
+    bytes: u64,
+    level: usize,
 }
 
 impl Object {
     /// It is allocated in the group of this number.
-    pub(super) fn allocate(groups: &[Group], level: usize, bytes: u64) -> Object {
+    fn allocate(groups: &[Group], level: usize, bytes: u64) -> Object {
         Object {
             owner: groups[level].run(|| Owner::charge(bytes as usize)),
             bytes,
@@ -75,214 +86,409 @@ impl Object {
         }
     }
 
-    pub(super) fn free(self) {
+    fn free(self) {
         // SAFETY: charged for these bytes, and given back once.
         unsafe { self.owner.uncharge(self.bytes as usize) };
     }
 }
 
-/// So many milliseconds a thread may take from one step to the next.
-pub(super) const MOMENTS: u32 = 500;
+/// In a runtime of its own, whose threads keep much credit however near a max is.
+fn live_with_wide_stocks(steps: u8, seed: u64) -> Holds {
+    let builder = Runtime::builder().batch(Bytes(1_024)).adaptive(false);
+    let runtime = builder.build().map_err(|error| error.to_string())?;
+    live(&runtime.root(), steps, seed)?;
+    let verdict = runtime.verify();
+    ensure!(verdict.is_ok(), "{verdict}");
+    Ok(())
+}
 
-/// Groups by their numbers: one below the top, the top, one beside it that covers nothing, and a
-/// second one below it.
-const TOP: usize = 1;
-const BESIDE: usize = 2;
+/// Levels by number: those that cover, from the lowest to the highest, and a second one below the
+/// highest; the one above them, which does not; and one beside them, which does not either.
+const TOP: usize = 2;
+const SIDE: usize = 3;
+const COVER: usize = 4;
+const ABOVE: usize = COVER;
+const BESIDE: usize = COVER + 1;
+const MANY: usize = COVER + 2;
 
-/// Those that cover.
-const COVER: [usize; 3] = [0, TOP, 3];
+/// The nearest level above of each; that of the highest is a group of the run.
+const PARENTS: [usize; MANY] = [1, TOP, ABOVE, TOP, MANY, ABOVE];
 
-/// What the groups have: bytes that are reserved, and bytes that are allocated.
+/// A level, and those above it.
+fn levels_of(level: usize) -> impl Iterator<Item = usize> {
+    let above = |&level: &usize| Some(PARENTS[level]).filter(|&above| above < MANY);
+    std::iter::successors(Some(level), above)
+}
+
+/// What the levels themselves have: bytes that are reserved, and bytes that are allocated.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    reserved: [u64; 4],
-    allocated: [u64; 4],
+    reserved: [u64; MANY],
+    allocated: [u64; MANY],
 }
 
 impl Sums {
-    /// Of the top, with what is below it.
-    fn live(&self) -> u64 {
-        self.all_reserved().max(self.all_allocated())
+    /// Of a level, and of those below it.
+    fn all_reserved(&self, level: usize) -> u64 {
+        within(level).map(|of| self.reserved[of]).sum()
     }
 
-    /// Of a group alone.
-    fn own(&self, of: usize) -> u64 {
-        self.reserved[of].max(self.allocated[of])
+    fn all_allocated(&self, level: usize) -> u64 {
+        within(level).map(|of| self.allocated[of]).sum()
     }
 
-    fn all_reserved(&self) -> u64 {
-        COVER.into_iter().map(|of| self.reserved[of]).sum()
+    fn unpaid(&self, level: usize) -> u64 {
+        // What lies above those that cover has what is unpaid there.
+        let level = if level == ABOVE { TOP } else { level };
+        let allocated = self.all_allocated(level);
+        allocated.saturating_sub(self.all_reserved(level))
     }
 
-    fn all_allocated(&self) -> u64 {
-        COVER.into_iter().map(|of| self.allocated[of]).sum()
+    fn live(&self, level: usize) -> u64 {
+        match level {
+            BESIDE => self.reserved[BESIDE],
+            ABOVE => self.live(TOP) + self.reserved[ABOVE] + self.reserved[BESIDE],
+            _ => self.all_reserved(level).max(self.all_allocated(level)),
+        }
     }
 
-    /// What a group that has ended holds is that of the top, too.
-    fn of_top(&self, has_ended: bool) -> (u64, u64) {
-        let below = if has_ended { 0..2 } else { TOP..2 };
-        let sum = |of: &[u64; 4]| of[below.clone()].iter().sum();
-        (sum(&self.reserved), sum(&self.allocated))
+    /// These come after `before`, by a charge at a level: none is above its max that has risen.
+    fn fit(&self, before: &Sums, max: &[u64; MANY]) -> bool {
+        (0..MANY).all(|level| self.live(level) <= max[level].max(before.live(level)))
     }
+}
+
+/// A level, and all below it.
+fn within(top: usize) -> impl Iterator<Item = usize> {
+    (0..MANY).filter(move |&level| levels_of(level).any(|above| above == top))
+}
+
+/// A charge that waits for its bytes.
+struct Waits {
+    future: Pin<Box<ChargeFuture>>,
+    rung: Arc<Rung>,
+    level: usize,
+    bytes: u64,
+}
+
+impl Waits {
+    fn poll(&mut self) -> Poll<Result<Charge, ChargeError>> {
+        let waker = Waker::from(Arc::clone(&self.rung));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+}
+
+/// Groups that cover.
+struct Covers {
+    rng: Xoshiro256PlusPlus,
+    levels: Vec<Group>,
+    max: [u64; MANY],
+    has_ended: [bool; MANY],
+    sums: Sums,
+    charges: Vec<(usize, Charge)>,
+    objects: Vec<Object>,
+    waits: Option<Waits>,
 }
 
 fn live(group: &Group, steps: u8, seed: u64) -> Holds {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let before = group.live();
-    let max = if rng.random() { u64::MAX } else { 1_000 };
-    let limits = Limits::new().max(Bytes(max)).cover_allocations();
+    let maxes = [u64::MAX, u64::MAX, 600, 1_000, 2_000];
+    let max: [u64; MANY] = std::array::from_fn(|_| pick(&mut rng, &maxes));
+    let mut made: [Option<Group>; MANY] = [const { None }; MANY];
     // The group is offline, or there are as many as may be.
-    let Ok(top) = group.create("covers", limits) else {
-        return Ok(());
+    let mut are_there = true;
+    for level in [ABOVE, TOP, 1, 0, SIDE, BESIDE] {
+        let limits = Limits::new().max(limit(max[level]));
+        let limits = if level == TOP {
+            limits.cover_allocations()
+        } else {
+            limits
+        };
+        let parent = made.get(PARENTS[level]).map_or(Some(group), Option::as_ref);
+        made[level] = parent.and_then(|parent| parent.create(level as u64, limits).ok());
+        are_there &= made[level].is_some();
+    }
+    let above = made[ABOVE].clone();
+    let lived = if are_there {
+        let covers = Covers {
+            rng,
+            levels: made.into_iter().flatten().collect(),
+            max,
+            has_ended: [false; MANY],
+            sums: Sums::default(),
+            charges: Vec::new(),
+            objects: Vec::new(),
+            waits: None,
+        };
+        covers.live(steps)
+    } else {
+        Ok(())
     };
-    let Ok(below) = top.create("below", Limits::new()) else {
-        top.offline_tree();
-        return Ok(());
-    };
-    let Ok(beside) = group.create("beside", Limits::new()) else {
-        top.offline_tree();
-        return Ok(());
-    };
-    let Ok(other) = top.create("other", Limits::new()) else {
-        top.offline_tree();
-        beside.offline_tree();
-        return Ok(());
-    };
-    let levels = [below, top, beside, other];
-    let mut has_ended = false;
-    let mut charges: Vec<(usize, Charge)> = Vec::new();
-    let mut objects: Vec<Object> = Vec::new();
-    let mut sums = Sums::default();
-    let mut holds = Ok(());
-    for _ in 0..steps {
-        let level = [0, TOP, 3][rng.random_range(0..3)];
-        // Work of a group that has ended goes on in the one above.
-        let level = if level == 0 && has_ended { TOP } else { level };
-        let bytes = rng.random_range(1..=MOST);
-        match rng.random_range(0..6) {
-            5 if !has_ended && rng.random_bool(0.3) => {
-                let ended = levels[0].offline();
-                has_ended = true;
-                holds = holds.and_then(|()| {
-                    ensure!(ended.is_ok(), "nothing is below: {ended:?}");
-                    Ok(())
-                });
-            }
-            4 if !charges.is_empty() => {
-                let at = rng.random_range(0..charges.len());
-                let to = rng.random_range(0..levels.len());
-                let to = if to == 0 && has_ended { TOP } else { to };
-                let (from, charge) = &mut charges[at];
-                let bytes = charge.bytes();
-                let mut then = sums;
-                then.reserved[*from] -= bytes;
-                then.reserved[to] += bytes;
-                let fits = to == *from || then.live() <= max.max(sums.live());
-                let moved = charge.transfer(&levels[to]);
-                holds = holds.and_then(|()| {
-                    ensure!(
-                        moved.is_ok() == fits,
-                        "{bytes} from {from} to {to}: {moved:?}"
-                    );
-                    Ok(())
-                });
-                if moved.is_ok() {
-                    (*from, sums) = (to, then);
+    if let Some(above) = above {
+        above.offline_tree();
+    }
+    lived?;
+    ensure_eq!(group.live(), before, "live after groups that cover");
+    Ok(())
+}
+
+impl Covers {
+    fn live(mut self, steps: u8) -> Holds {
+        for _ in 0..steps {
+            self.step()?;
+            // An allocator leaves to others what its calls have to do beside.
+            catch_up();
+            self.agree_in_the_end()?;
+        }
+        self.waits = None;
+        // What tasks have left is left behind, and those that are live own the rest.
+        self.end(0)?;
+        self.agree()?;
+        std::mem::take(&mut self.objects)
+            .into_iter()
+            .for_each(Object::free);
+        self.charges.clear();
+        self.sums = Sums::default();
+        self.agree()
+    }
+
+    /// A group ends, and what it has is left behind.
+    fn end(&mut self, level: usize) -> Holds {
+        if !std::mem::replace(&mut self.has_ended[level], true) {
+            let ended = self.levels[level].offline();
+            ensure!(ended.is_ok(), "nothing is below: {ended:?}");
+        }
+        Ok(())
+    }
+
+    /// Work of a group that has ended goes on in the one above.
+    fn online(&self, level: usize) -> usize {
+        let mut levels = levels_of(level);
+        let online = levels.find(|&level| !self.has_ended[level]);
+        online.unwrap_or(ABOVE)
+    }
+
+    fn step(&mut self) -> Holds {
+        let level = self.rng.random_range(0..COVER);
+        let level = self.online(level);
+        let bytes = self.rng.random_range(1..=MOST);
+        match self.rng.random_range(0..6) {
+            5 if self.rng.random_bool(0.1) => {
+                let level = pick(&mut self.rng, &[0, SIDE]);
+                if self.waits.as_ref().is_none_or(|waits| waits.level != level) {
+                    self.end(level)?;
                 }
             }
+            5 if self.waits.is_none() && self.rng.random() => {
+                let future = self.levels[level].charge_async(Bytes(bytes)).undelayed();
+                self.waits = Some(Waits {
+                    future: Box::pin(future),
+                    rung: Arc::default(),
+                    level,
+                    bytes,
+                });
+                self.poll()?;
+            }
+            5 => self.waits = None,
+            4 if !self.charges.is_empty() => self.transfer()?,
             0 => {
-                let then = |sums: &mut Sums| sums.reserved[level] += bytes;
-                let mut larger = sums;
-                then(&mut larger);
-                let fits = larger.live() <= max.max(sums.live());
-                match levels[level].try_charge(Bytes(bytes)) {
+                let level = if self.rng.random_bool(0.2) {
+                    BESIDE
+                } else {
+                    level
+                };
+                let mut then = self.sums;
+                then.reserved[level] += bytes;
+                let fits = then.fit(&self.sums, &self.max);
+                match self.levels[level].try_charge(Bytes(bytes)) {
                     Ok(charge) => {
-                        then(&mut sums);
-                        charges.push((level, charge));
-                        holds = holds.and_then(|()| {
-                            ensure!(fits, "{bytes} more are charged, of {max}");
-                            Ok(())
-                        });
+                        ensure!(fits, "{bytes} more are charged, of {:?}", self.max);
+                        self.sums = then;
+                        self.charges.push((level, charge));
                     }
                     Err(refused) => {
-                        holds = holds.and_then(|()| {
-                            ensure!(!fits, "{refused}, and it fits");
-                            Ok(())
-                        })
+                        ensure!(!fits || self.waits.is_some(), "{refused}, and it fits");
                     }
                 }
             }
             1 => {
-                objects.push(Object::allocate(&levels, level, bytes));
-                sums.allocated[level] += bytes;
+                let object = Object::allocate(&self.levels, level, bytes);
+                self.sums.allocated[level] += bytes;
+                self.objects.push(object);
             }
-            2 if !charges.is_empty() => {
-                let at = rng.random_range(0..charges.len());
-                let (level, mut charge) = charges.swap_remove(at);
-                let gone = charge.shrink(Bytes(bytes));
-                sums.reserved[level] -= gone;
-                charges.push((level, charge));
+            2 if !self.charges.is_empty() => {
+                let at = self.rng.random_range(0..self.charges.len());
+                let (level, charge) = &mut self.charges[at];
+                self.sums.reserved[*level] -= charge.shrink(Bytes(bytes));
             }
-            _ if !objects.is_empty() => {
-                let object = objects.swap_remove(rng.random_range(0..objects.len()));
-                sums.allocated[object.level] -= object.bytes;
+            _ if !self.objects.is_empty() => {
+                let at = self.rng.random_range(0..self.objects.len());
+                let object = self.objects.swap_remove(at);
+                self.sums.allocated[object.level] -= object.bytes;
                 object.free();
             }
             _ => {}
         }
-        holds = holds.and_then(|()| agree(group, &levels, &sums, has_ended, before));
+        Ok(())
     }
-    objects.into_iter().for_each(Object::free);
-    drop(charges);
-    let none = Sums::default();
-    holds = holds.and_then(|()| agree(group, &levels, &none, has_ended, before));
-    levels[1].offline_tree();
-    levels[2].offline_tree();
-    holds
-}
 
-fn agree(group: &Group, levels: &[Group; 4], sums: &Sums, has_ended: bool, before: u64) -> Holds {
-    let live = levels.each_ref().map(Group::live);
-    let (all, beside) = (sums.live(), sums.reserved[BESIDE]);
-    let known = [sums.own(0), all, beside, sums.own(3)];
-    ensure_eq!(live, known, "live of groups that cover");
-    ensure_eq!(
-        group.live() - before,
-        all + beside,
-        "live above groups that cover"
-    );
-    let (reserved, allocated) = (sums.all_reserved(), sums.all_allocated());
-    let ledger = levels[TOP].ledger();
-    let found = (ledger.reserved(), ledger.allocated(), ledger.unpaid());
-    let known = (reserved, allocated, allocated.saturating_sub(reserved));
-    ensure_eq!(found, known, "reserved, allocated and unpaid");
-    let inspect = levels[TOP].inspect();
-    let local = inspect.ledger_local();
-    let (reserved, allocated) = sums.of_top(has_ended);
-    let found = (local.reserved(), local.allocated(), local.unpaid());
-    let known = (reserved, allocated, allocated.saturating_sub(reserved));
-    ensure_eq!(
-        found,
-        known,
-        "reserved, allocated and unpaid in the top itself"
-    );
-    let live = inspect.live_local();
-    ensure_eq!(live, reserved.max(allocated), "live of the top itself");
-    let mut known = vec![(all, sums.all_reserved())];
-    known.extend((!has_ended).then(|| (sums.own(0), sums.reserved[0])));
-    known.push((sums.own(3), sums.reserved[3]));
-    // A row is read without locks: it shows twice, or not at all, what a thread of the runtime takes
-    // back meanwhile.
-    let mut found = Vec::new();
-    for _ in 0..MOMENTS {
-        let table = levels[TOP].snapshot(1);
-        let rows = table.rows().iter();
-        found = rows.map(|row| (row.live, row.ledger.reserved())).collect();
-        if found == known {
-            break;
+    fn transfer(&mut self) -> Holds {
+        let at = self.rng.random_range(0..self.charges.len());
+        let to = self.rng.random_range(0..self.levels.len());
+        let to = self.online(to);
+        let (from, charge) = &mut self.charges[at];
+        let bytes = charge.bytes();
+        let mut then = self.sums;
+        then.reserved[*from] -= bytes;
+        then.reserved[to] += bytes;
+        let fits = to == *from || then.fit(&self.sums, &self.max);
+        let moved = charge.transfer(&self.levels[to]);
+        ensure!(
+            moved.is_ok() == fits || moved.is_err() && self.waits.is_some(),
+            "{bytes} from {from} to {to}: {moved:?}"
+        );
+        if moved.is_ok() {
+            (*from, self.sums) = (to, then);
         }
-        thread::sleep(Duration::from_millis(1));
+        Ok(())
     }
-    ensure_eq!(found, known, "(live, reserved) in the table");
-    Ok(())
+
+    // === A charge that waits beside what is allocated ===
+
+    /// It is served as soon as it fits, and not before.
+    fn serve(&mut self) -> Holds {
+        let Some(waits) = &self.waits else {
+            return Ok(());
+        };
+        let mut then = self.sums;
+        then.reserved[waits.level] += waits.bytes;
+        // Another thread may have the line to serve.
+        let end = Instant::now() + SOON;
+        let fits = then.fit(&self.sums, &self.max);
+        while fits && !waits.rung.is_rung() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let is_rung = waits.rung.is_rung();
+        ensure!(
+            is_rung || !fits,
+            "{} bytes fit at level {}, and their charge waits",
+            waits.bytes,
+            waits.level
+        );
+        if is_rung { self.poll() } else { Ok(()) }
+    }
+
+    fn poll(&mut self) -> Holds {
+        let Some(mut waits) = self.waits.take() else {
+            return Ok(());
+        };
+        let mut then = self.sums;
+        then.reserved[waits.level] += waits.bytes;
+        let fits = then.fit(&self.sums, &self.max);
+        match waits.poll() {
+            Poll::Ready(Ok(charge)) => {
+                ensure!(fits, "{} bytes are charged, of {:?}", waits.bytes, self.max);
+                self.sums = then;
+                self.charges.push((waits.level, charge));
+            }
+            Poll::Ready(Err(error)) => return Err(format!("{error}, and it may wait")),
+            Poll::Pending => {
+                ensure!(!fits, "{} bytes wait and fit", waits.bytes);
+                self.waits = Some(waits);
+            }
+        }
+        Ok(())
+    }
+
+    /// Another thread may serve what waits at any time, and wakes it when it is charged.
+    fn agree_in_the_end(&mut self) -> Holds {
+        for _ in 0..MOMENTS {
+            self.serve()?;
+            let agreed = self.agree();
+            if agreed.is_ok() || self.waits.is_none() {
+                return agreed;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.agree()
+    }
+
+    fn agree(&self) -> Holds {
+        let sums = &self.sums;
+        for (level, group) in self.levels.iter().enumerate() {
+            let known = sums.live(level);
+            ensure_eq!(
+                group.live(),
+                known,
+                "live of level {level}, some of which cover"
+            );
+            let ledger = group.ledger();
+            let found = (ledger.reserved(), ledger.allocated(), ledger.unpaid());
+            let known = (
+                sums.all_reserved(level),
+                sums.all_allocated(level),
+                sums.unpaid(level),
+            );
+            ensure_eq!(
+                found,
+                known,
+                "reserved, allocated and unpaid of level {level}"
+            );
+            if level < COVER && !self.has_ended[level] {
+                self.agree_alone(level)?;
+            }
+        }
+        self.agree_in_table()
+    }
+
+    /// What a level that covers has itself. What a group that has ended holds is that of the one
+    /// above, too.
+    fn agree_alone(&self, level: usize) -> Holds {
+        let (group, sums) = (&self.levels[level], &self.sums);
+        let ended = |of: &usize| self.has_ended[*of] && PARENTS[*of] == level;
+        let left = (0..COVER).filter(ended);
+        let own = |of: &[u64; MANY]| of[level] + left.clone().map(|it| of[it]).sum::<u64>();
+        let (reserved, allocated) = (own(&sums.reserved), own(&sums.allocated));
+        let inspect = group.inspect();
+        let local = inspect.ledger_local();
+        let found = (local.reserved(), local.allocated(), local.unpaid());
+        let known = (reserved, allocated, allocated.saturating_sub(reserved));
+        ensure_eq!(found, known, "the same of level {level} alone");
+        let live = inspect.live_local();
+        ensure_eq!(live, reserved.max(allocated), "live of level {level} alone");
+        let found = inspect.allocated_local();
+        ensure_eq!(
+            found,
+            sums.allocated[level],
+            "allocated in level {level} itself"
+        );
+        let left = within(level).filter(|&of| self.has_ended[of]);
+        let left: u64 = left.map(|of| sums.allocated[of]).sum();
+        let found = group.ledger().left_behind();
+        ensure_eq!(found, left, "left behind below level {level}");
+        Ok(())
+    }
+
+    fn agree_in_table(&self) -> Holds {
+        let here = (0..COVER).filter(|&level| !self.has_ended[level]);
+        let row = |level| (self.sums.live(level), self.sums.all_reserved(level));
+        let mut known: Vec<_> = here.map(row).collect();
+        known.sort_unstable();
+        // A row is read without locks: it shows twice, or not at all, what a thread of the runtime
+        // takes back meanwhile.
+        let mut found = Vec::new();
+        for _ in 0..MOMENTS {
+            let table = self.levels[TOP].snapshot(2);
+            let rows = table.rows().iter();
+            found = rows.map(|row| (row.live, row.ledger.reserved())).collect();
+            found.sort_unstable();
+            if found == known || self.waits.is_some() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        ensure_eq!(found, known, "(live, reserved) in the table");
+        Ok(())
+    }
 }

@@ -316,7 +316,11 @@ impl Life {
         match what {
             What::OomExempt(..) => self.twin.groups[group].exempt = whether,
             What::OomGroup(..) => self.twin.groups[group].together = whether,
-            _ => self.twin.groups[group].chooses = Some(whether),
+            _ => {
+                self.twin.groups[group].chooses = Some(whether);
+                let over = self.twin.groups[group].order.take();
+                self.orders_over.extend(over);
+            }
         }
         self.on(op, group, move |group| match what {
             What::Oom(..) if whether => group.set_oom_policy(OomPolicy::Choose),

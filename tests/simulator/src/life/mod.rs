@@ -8,15 +8,14 @@
 //!   cancelled;
 //! * `charges`: what charges, and turns charges into others; `values`: vectors, memory on nodes,
 //!   statistics; `tasks`: charges that wait;
-//! * `told`: tasks that wait for an event, or for usage below a high; `counters`,
-//!   `counters_pressed`: counters without groups; `others`: another runtime, groups that are found
-//!   or made, or end with a value;
+//! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
+//!   groups; `others`: another runtime, groups that are found or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
-//! * `covered`, `covered_deep`: charges that pay for what is allocated; `trees`: trees that are
-//!   applied; `specs`: trees that are applied time and again, and all that they set;
+//! * `covered`: charges that pay for what is allocated; `trees`: trees that are applied; `specs`: trees
+//!   that are applied time and again, and all that they set;
 //! * `orders`: victims of the run's own choice; `peaks`: peaks of live bytes that start over;
 //! * `scopes`: which group is a thread's current one, and which pays for what no group owns;
 //! * `weighed`: values and what they weigh, and the rarer calls of vectors, gauges and charges;
@@ -33,9 +32,7 @@ mod callbacks;
 mod charges;
 mod checkpoints;
 mod counters;
-mod counters_pressed;
 mod covered;
-mod covered_deep;
 mod cycles;
 mod delays;
 mod fairness;
@@ -59,7 +56,7 @@ mod values;
 mod weighed;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -140,6 +137,11 @@ pub(crate) struct Life {
     chosen: Option<Option<usize>>,
     /// What the orders of the run hold.
     orders: Vec<Weak<()>>,
+    /// How many orders there have been, and which of them others have followed.
+    orders_made: usize,
+    orders_over: BTreeSet<usize>,
+    /// An order was asked in the present operation.
+    was_ordered: bool,
     peaks: Vec<peaks::Peak>,
     /// Groups whose max has moved by itself since the program set it: when it did, and from where.
     moved: BTreeMap<usize, Vec<(Instant, u64)>>,
@@ -212,6 +214,9 @@ impl Life {
             asking: None,
             chosen: None,
             orders: Vec::new(),
+            orders_made: 0,
+            orders_over: BTreeSet::new(),
+            was_ordered: false,
             peaks: Vec::new(),
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
@@ -318,6 +323,7 @@ impl Life {
     fn step(&mut self, op: &Op) {
         self.shared.begin();
         self.asking = None;
+        self.was_ordered = false;
         self.began = clock::now();
         match op.1 {
             What::Create(parent, name, max) => {

@@ -37,6 +37,8 @@ impl Life {
         };
         let shared = Arc::clone(&self.shared);
         let held = Arc::new(());
+        let number_of_order = self.orders_made;
+        self.orders_made += 1;
         self.orders.retain(|order| order.strong_count() > 0);
         self.orders.push(Arc::downgrade(&held));
         let order = OomPolicy::by(move |candidates: &[OomCandidate]| {
@@ -58,7 +60,7 @@ impl Life {
                 4 => (Choice::Fails, Some(candidates.len())),
                 _ => (Choice::Fails, None),
             };
-            shared.note_order(shown, choice);
+            shared.note_order(number_of_order, shown, choice);
             let _kept = &held;
             if number % 6 == 5 {
                 shared.note_panic(group);
@@ -67,12 +69,19 @@ impl Life {
             answer
         });
         self.twin.groups[group].chooses = Some(true);
+        let over = self.twin.groups[group].order.replace(number_of_order);
+        self.orders_over.extend(over);
         self.on(op, group, move |group| group.set_oom_policy(order));
     }
 
     /// An order was asked: all that it was shown may be cancelled.
-    pub(super) fn ordered(&mut self, candidates: &[Candidate], choice: Choice) {
+    pub(super) fn ordered(&mut self, order: usize, candidates: &[Candidate], choice: Choice) {
         assert!(!candidates.is_empty(), "an order of nothing");
+        assert!(
+            !self.orders_over.contains(&order),
+            "an order is asked that is over"
+        );
+        self.was_ordered = true;
         self.chosen = None;
         if !self.shared.is_quiet() {
             return;
@@ -109,10 +118,10 @@ impl Life {
     /// What the order was told of each: what it holds alone, how far that is above what it is
     /// granted, and what is wanted for it or for a group below.
     fn candidates_are_right(&self, numbers: &[usize], shown: &[Candidate]) {
-        let asks = self.asking.filter(|&group| !self.twin.is_spared(group));
-        let asks = asks.and_then(|group| {
+        let asks = self.asking.map(|group| {
             let mut levels = self.twin.levels(group);
-            levels.find(|level| numbers.contains(level))
+            let is_one = !self.twin.is_spared(group);
+            levels.find(|level| is_one && numbers.contains(level))
         });
         let is_known = self.tasks.is_empty() && !self.adapters_wait();
         for (&group, shown) in numbers.iter().zip(shown) {
@@ -124,7 +133,7 @@ impl Life {
             } = shown;
             let path = self.twin.path(group);
             assert!(
-                !is_known || asks.is_none() || (wants > 0) == (asks == Some(group)),
+                !is_known || asks.is_none_or(|asks| (wants > 0) == (asks == Some(group))),
                 "{wants} are wanted for {path}, and {asks:?} asks"
             );
             let is_inner = |&other: &usize| other != group && self.twin.is_within(other, group);
@@ -144,6 +153,17 @@ impl Life {
                 "{path} holds {usage}, {overrun} of it too much, and is granted {soft:?}"
             );
         }
+    }
+
+    /// Nobody is cancelled for a group whose nearest policy has an order that is not asked.
+    pub(super) fn order_was_asked(&self, domain: usize) {
+        let chooser = self.twin.chooser(domain).map(|of| &self.twin.groups[of]);
+        let is_ordered = chooser.is_some_and(|of| of.online && of.order.is_some());
+        assert!(
+            self.was_ordered || !is_ordered || !self.shared.is_quiet(),
+            "a group is cancelled for {}, and the order is not asked",
+            self.twin.path(domain)
+        );
     }
 
     /// The next that is cancelled is the one that the order has chosen.

@@ -141,6 +141,8 @@ impl Life {
     fn follow_policies(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
         let existing = self.existing(top, named).into_iter().flatten();
         for group in existing.chain([top]).collect::<Vec<_>>() {
+            // Where a policy is set, no order is left.
+            self.twin.groups[group].order = None;
             if let Some(handle) = self.handles[group].first() {
                 self.twin.groups[group].chooses = match handle.oom_policy() {
                     OomPolicy::Choose => Some(true),
