@@ -526,6 +526,7 @@ impl World {
             | What::CreateWithPercent(..)
             | What::Await(..)
             | What::Counters(..)
+            | What::Lines(..)
             | What::Specs(..)
             | What::Runtimes(..)
             | What::Weighed(..)

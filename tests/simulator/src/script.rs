@@ -313,6 +313,8 @@ pub enum What {
     Wait(u8, Size, u16),
     /// So many milliseconds go by.
     Time(u16),
+    /// Charges wait in lines of a tree of its own, for so many steps, drawn from a number.
+    Lines(u8, u64),
     /// Polls a task.
     Poll(u8),
     /// Drops a task.
@@ -1422,6 +1424,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             2 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
+        74..82 if swarm.tasks && rng.random_bool(0.1) => {
+            What::Lines(rng.random_range(10..100), rng.random())
+        }
         74..82 if swarm.tasks => match rng.random_range(0..14) {
             11..=13 => What::BeginAbove(a, size(rng)),
             8 | 9 => What::Wait(a, size(rng), pick(rng, &[1, 20, 300, 5_000])),

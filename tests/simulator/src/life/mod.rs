@@ -12,6 +12,7 @@
 //!   `counters_pressed`: counters without groups; `others`: another runtime, groups that are found
 //!   or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
+//! * `lines`: who goes when in lines of a tree of its own;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
@@ -41,6 +42,7 @@ mod delays;
 mod fairness;
 pub(crate) mod figures;
 mod limits;
+mod lines;
 mod orders;
 mod others;
 mod peaks;
@@ -367,6 +369,7 @@ impl Life {
             What::EndVainWaits(group, keeps) => self.end_vain_waits(op, group, keeps),
             What::Await(group, event) => self.await_event(op, group, event),
             What::BelowHigh(group) => self.below_high(op, group),
+            What::Lines(..) => self.wait_in_lines(op),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
             What::Runtimes(..) => self.other_runtime(op),
