@@ -527,6 +527,8 @@ impl World {
             | What::Await(..)
             | What::Counters(..)
             | What::Lines(..)
+            | What::Sets(..)
+            | What::Marks(..)
             | What::Specs(..)
             | What::Runtimes(..)
             | What::Weighed(..)

@@ -156,7 +156,17 @@ impl Covers {
     fn step(&mut self) -> Holds {
         let level = self.rng.random_range(0..COVER);
         let bytes = self.rng.random_range(1..=MOST);
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..7) {
+            // All that is left in usage is live.
+            6 => {
+                let level = self.rng.random_range(0..self.levels.len());
+                self.levels[level].memory().drain();
+                if self.waits.is_none() {
+                    let usage = self.levels[level].usage();
+                    let known = self.sums.live(level);
+                    ensure_eq!(usage, known, "used at level {level}, some of which cover");
+                }
+            }
             5 if self.waits.is_none() && self.rng.random() => {
                 let future = self.levels[level].charge_async(Bytes(bytes)).undelayed();
                 self.waits = Some(Waits {

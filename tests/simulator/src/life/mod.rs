@@ -12,7 +12,8 @@
 //!   `counters_pressed`: counters without groups; `others`: another runtime, groups that are found
 //!   or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
-//! * `lines`: who goes when in lines of a tree of its own;
+//! * `lines`: who goes when in lines of a tree of its own; `sets`: many counters beside memory;
+//!   `marks`: levels of pressure by usage;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
@@ -43,6 +44,7 @@ mod fairness;
 pub(crate) mod figures;
 mod limits;
 mod lines;
+mod marks;
 mod orders;
 mod others;
 mod peaks;
@@ -52,6 +54,7 @@ mod promises;
 mod protection;
 mod runtimes;
 mod scopes;
+mod sets;
 mod specs;
 mod standing;
 mod tasks;
@@ -90,6 +93,9 @@ const CHARGES_MAX: usize = 32;
 
 /// So many reads find that nobody writes statistics any more.
 const READS_MAX: u32 = 200;
+
+/// By so many visits in a row all credit comes home.
+const IDLE_VISITS: u8 = 4;
 
 /// Operations between two looks at everything.
 const LOOK_EVERY: usize = 16;
@@ -370,6 +376,8 @@ impl Life {
             What::Await(group, event) => self.await_event(op, group, event),
             What::BelowHigh(group) => self.below_high(op, group),
             What::Lines(..) => self.wait_in_lines(op),
+            What::Sets(..) => self.charge_sets(op),
+            What::Marks(..) => self.mark_pressure(op),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
             What::Runtimes(..) => self.other_runtime(op),
@@ -472,6 +480,9 @@ impl Life {
             What::Idle(visits) => {
                 for _ in 0..visits {
                     self.give_credit_back(op, Runtime::release_idle_credit);
+                }
+                if visits >= IDLE_VISITS {
+                    self.hold(Life::has_no_idle_credit);
                 }
             }
             What::OwnCredit => {
@@ -628,6 +639,26 @@ impl Life {
                 panic!("{made:?} beside {refused} refused allocations, the twin says {expected:?}")
             }
         }
+    }
+
+    /// Nobody has used it for so many visits, a central stock's or a thread's.
+    fn has_no_idle_credit(&self) -> Holds {
+        let Some(root) = self.handles[0].first() else {
+            return Ok(());
+        };
+        // A thread of the crate goes on where it has served somebody.
+        if !self.shared.is_quiet() || !crate::threads::of_the_crate().is_empty() {
+            return Ok(());
+        }
+        for number in 0..COUNTERS {
+            let counter = root.counter(self.counter(number)).expect("declared");
+            ensure_eq!(
+                counter.stocked(),
+                0,
+                "credit that has been idle, of {counter:?}"
+            );
+        }
+        Ok(())
     }
 
     /// What ended at once has given its credit back with it.
