@@ -528,6 +528,7 @@ impl World {
             | What::Counters(..)
             | What::Lines(..)
             | What::Sets(..)
+            | What::Tiers(..)
             | What::Marks(..)
             | What::Specs(..)
             | What::Runtimes(..)

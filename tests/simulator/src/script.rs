@@ -319,6 +319,8 @@ pub enum What {
     Sets(u8, u64),
     /// Levels of pressure by usage, the same.
     Marks(u8, u64),
+    /// Memory on nodes of several tiers, the same.
+    Tiers(u8, u64),
     /// Polls a task.
     Poll(u8),
     /// Drops a task.
@@ -1481,6 +1483,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             }
             _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
         },
+        93..95 if swarm.kmem && rng.random_bool(0.15) => {
+            What::Tiers(rng.random_range(10..80), rng.random())
+        }
         93..95 if swarm.kmem => match rng.random_range(0..11) {
             10 => What::KmemPack(a, rng.random_bool(0.3)),
             9 => What::KmemMigrate(

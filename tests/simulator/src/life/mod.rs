@@ -13,7 +13,7 @@
 //!   or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
 //! * `lines`: who goes when in lines of a tree of its own; `sets`: many counters beside memory;
-//!   `marks`: levels of pressure by usage;
+//!   `marks`: levels of pressure by usage; `tiers`: memory on nodes of several tiers;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
@@ -58,6 +58,7 @@ mod sets;
 mod specs;
 mod standing;
 mod tasks;
+mod tiers;
 mod told;
 mod trees;
 mod values;
@@ -377,6 +378,7 @@ impl Life {
             What::BelowHigh(group) => self.below_high(op, group),
             What::Lines(..) => self.wait_in_lines(op),
             What::Sets(..) => self.charge_sets(op),
+            What::Tiers(..) => self.fill_tiers(op),
             What::Marks(..) => self.mark_pressure(op),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
