@@ -1,5 +1,6 @@
-//! Levels of pressure by usage, in a tree of its own without credit: a level goes up at its
-//! threshold, and down a sixteenth below it, and each change is an event.
+//! Levels of pressure by usage, in a tree of its own without credit, which may be deep: a level goes
+//! up at its threshold, and down a sixteenth below it, and each change is an event. And each group
+//! knows its peak.
 
 use memcg::{Bytes, Charge, Event, Group, Limits, PressureLevel, Runtime};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -9,9 +10,6 @@ use super::Life;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure_eq};
 use crate::script::{Op, What, pick};
-
-/// One below the other.
-const GROUPS: usize = 3;
 
 impl Life {
     pub(super) fn mark_pressure(&mut self, op: &Op) {
@@ -32,6 +30,7 @@ struct Marked {
     from: [u8; 2],
     shown: usize,
     changes: u64,
+    peak: u64,
 }
 
 impl Marked {
@@ -48,6 +47,7 @@ impl Marked {
     }
 
     fn look(&mut self, usage: u64) {
+        self.peak = self.peak.max(usage);
         let level = (1..3).rev().find(|&level| self.is_at(level, usage));
         let level = level.unwrap_or(0);
         self.changes += u64::from(level != self.shown);
@@ -60,7 +60,9 @@ fn live(steps: u8, seed: u64) -> Holds {
     let runtime = Runtime::builder().batch(0).count_stalls(false).build();
     let runtime = runtime.expect("a configuration that holds");
     let mut groups = vec![runtime.root()];
-    for number in 1..GROUPS {
+    // One below the other.
+    let many = pick(rng, &[2, 3, 5, 14]);
+    for number in 1..many {
         let made = groups[number - 1].create(number as u64, Limits::new());
         groups.push(made.expect("nothing is in the way"));
     }
@@ -69,11 +71,12 @@ fn live(steps: u8, seed: u64) -> Holds {
         from: [0; 2],
         shown: 0,
         changes: 0,
+        peak: 0,
     };
-    let mut twin = [new; GROUPS];
+    let mut twin = vec![new; many];
     let mut held: Vec<(usize, Charge)> = Vec::new();
     for _ in 0..u32::from(steps) * 2 {
-        let of = rng.random_range(0..GROUPS);
+        let of = rng.random_range(0..many);
         let group = &groups[of];
         let bytes = rng.random_range(1..200_u64);
         match rng.random_range(0..10) {
@@ -112,7 +115,7 @@ fn live(steps: u8, seed: u64) -> Holds {
     Ok(())
 }
 
-fn agree(groups: &[Group], twin: &[Marked; GROUPS]) -> Holds {
+fn agree(groups: &[Group], twin: &[Marked]) -> Holds {
     for (number, group) in groups.iter().enumerate() {
         // One without thresholds shows the level of the nearest above that has some.
         let shows = (0..=number).rev().find(|&level| twin[level].from != [0; 2]);
@@ -123,7 +126,11 @@ fn agree(groups: &[Group], twin: &[Marked; GROUPS]) -> Holds {
         ];
         let known = levels[shows.map_or(0, |level| twin[level].shown)];
         let Marked {
-            max, from, changes, ..
+            max,
+            from,
+            changes,
+            peak,
+            ..
         } = twin[number];
         let found = group.pressure_level();
         ensure_eq!(
@@ -134,6 +141,7 @@ fn agree(groups: &[Group], twin: &[Marked; GROUPS]) -> Holds {
         );
         let counted = group.events().local().get(Event::PressureLevel);
         ensure_eq!(counted, changes, "changes of the level of {group}");
+        ensure_eq!(group.peak(), peak, "the peak of {group}");
     }
     Ok(())
 }
