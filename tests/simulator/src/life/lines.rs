@@ -528,7 +528,8 @@ impl Lines {
             if must {
                 self.is_rung_soon(&self.waits[at])?;
             }
-            if !must && !(self.waits[at].rung.is_rung() && self.may_be_vain(group, bytes)) {
+            let may = self.waits[at].rung.is_rung() && self.may_be_vain(group, bytes);
+            if !must && !may {
                 continue;
             }
             let mut waits = self.waits.remove(at);
