@@ -313,6 +313,14 @@ pub enum What {
     Wait(u8, Size, u16),
     /// So many milliseconds go by.
     Time(u16),
+    /// Charges wait in lines of a tree of its own, for so many steps, drawn from a number.
+    Lines(u8, u64),
+    /// Sets of charges to many counters of a tree of its own, the same.
+    Sets(u8, u64),
+    /// Levels of pressure by usage, the same.
+    Marks(u8, u64),
+    /// Memory on nodes of several tiers, the same.
+    Tiers(u8, u64),
     /// Polls a task.
     Poll(u8),
     /// Drops a task.
@@ -1420,6 +1428,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         48..52 if swarm.marks => match rng.random_range(0..4) {
             0 => What::Thresholds(a, pick(rng, &[0, 50, 80]), pick(rng, &[0, 60, 95, 100])),
             1 => What::Unset(a, pick(rng, &[Kind::High, Kind::Mark])),
+            _ if rng.random_bool(0.2) => What::Marks(rng.random_range(10..80), rng.random()),
             _ if rng.random_bool(0.1) => What::Background(pick(rng, &[25, 50, 80]), rng.random()),
             _ => What::Set(a, pick(rng, &[Kind::High, Kind::Mark]), size(rng)),
         },
@@ -1434,6 +1443,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             6 => What::Merge(a, b),
             _ => What::Transfer(a, b),
         },
+        62..65 if swarm.further && rng.random_bool(0.2) => {
+            What::Sets(rng.random_range(10..80), rng.random())
+        }
         62..65 if swarm.further => What::ChargeSet(a, rng.random(), size(rng), size(rng)),
         65..68 if swarm.raw => match rng.random_range(0..6) {
             0 | 1 => What::RawCharge(a, verb(rng, swarm), size(rng)),
@@ -1453,6 +1465,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             2 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
+        74..82 if swarm.tasks && rng.random_bool(0.1) => {
+            What::Lines(rng.random_range(10..100), rng.random())
+        }
         74..82 if swarm.tasks => match rng.random_range(0..14) {
             11..=13 => What::BeginAbove(a, size(rng)),
             8 | 9 => What::Wait(a, size(rng), pick(rng, &[1, 20, 300, 5_000])),
@@ -1499,6 +1514,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             }
             _ => What::StatRead(a, pick(rng, &[0, 0, 1, 2, 100])),
         },
+        93..95 if swarm.kmem && rng.random_bool(0.15) => {
+            What::Tiers(rng.random_range(10..80), rng.random())
+        }
         93..95 if swarm.kmem => match rng.random_range(0..11) {
             10 => What::KmemPack(a, rng.random_bool(0.3)),
             9 => What::KmemMigrate(
@@ -1528,7 +1546,7 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
         95..97 if swarm.idle => match rng.random_range(0..4) {
             0 => What::Drain(a),
             1 => What::Settle,
-            2 => What::Idle(rng.random_range(1..4)),
+            2 => What::Idle(rng.random_range(1..6)),
             _ => What::OwnCredit,
         },
         97 if swarm.ends && rng.random_bool(0.5) => What::End,

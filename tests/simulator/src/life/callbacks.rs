@@ -608,7 +608,8 @@ impl Life {
     fn home(&self, cache: &Cache) -> usize {
         let mut levels = self.twin.levels(cache.group);
         let home = levels.find(|&level| self.twin.groups[level].online);
-        home.unwrap_or(cache.group)
+        // With the last of them all that is left was handed on to the root.
+        home.unwrap_or(0)
     }
 
     fn panicked(&mut self, key: Key) {

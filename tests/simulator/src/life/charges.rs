@@ -16,6 +16,9 @@ use crate::twin::{Held, Key, No};
 /// Sums of charges stay far from what a counter can hold.
 const FORCED_MAX: u64 = 1 << 40;
 
+/// Longer paths are shortened in texts.
+const PATH_MAX: usize = 200;
+
 /// What a call asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
@@ -221,6 +224,7 @@ impl Life {
             (bytes, self.ids[group], [None, Some("further")][counter]),
             "{error}"
         );
+        self.is_told(&error, counter);
         if refusal.is_behind() {
             let is_here = |passed: &&Passed| self.twin.is_within(passed.group, level);
             let here: Vec<&Passed> = in_line.iter().filter(is_here).collect();
@@ -341,6 +345,42 @@ impl Life {
         assert!(
             !is_at_rest || self.cancelled || most.is_none_or(|most| named >= most),
             "{error}, and a child holds {most:?}"
+        );
+    }
+
+    /// Its text names who was refused what, and where; and of what has set the max that is to be
+    /// raised, the name.
+    fn is_told(&self, error: &ChargeError, counter: usize) {
+        let Some(refusal) = error.over_limit() else {
+            return;
+        };
+        let (level, requester) = (refusal.group(), refusal.requester());
+        let paths = [level, requester].map(Group::path);
+        if refusal.requested() == 0 || paths.iter().any(|path| path.len() > PATH_MAX) {
+            return;
+        }
+        let text = error.to_string();
+        let of = ["", " of further"][counter];
+        let short = match refusal.want() {
+            0 => String::from("it fits"),
+            want => format!("short by {}", Bytes(want)),
+        };
+        let begins = format!(
+            "{} refused {}{of} for {}: {short}",
+            paths[0],
+            Bytes(refusal.requested()),
+            paths[1]
+        );
+        assert!(text.starts_with(&begins), "{text}, and not: {begins}");
+        // A further counter has a setting of its own, or none.
+        let setting = level.limits().setting_name().filter(|_| counter == 0);
+        let raise = setting.map_or_else(
+            || format!("raise max{of} of {}", paths[0]),
+            |setting| format!("raise {setting}"),
+        );
+        assert!(
+            !text.contains("raise ") || text.contains(&raise) || self.setup.adapters,
+            "{text}, and not: {raise}"
         );
     }
 

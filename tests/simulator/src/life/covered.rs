@@ -273,7 +273,17 @@ impl Covers {
         let level = self.rng.random_range(0..COVER);
         let level = self.online(level);
         let bytes = self.rng.random_range(1..=MOST);
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..7) {
+            // All that is left in usage is live.
+            6 => {
+                let level = self.rng.random_range(0..self.levels.len());
+                self.levels[level].memory().drain();
+                if self.waits.is_none() && !self.has_ended[level] {
+                    let usage = self.levels[level].usage();
+                    let known = self.sums.live(level);
+                    ensure_eq!(usage, known, "used at level {level}, some of which cover");
+                }
+            }
             5 if self.rng.random_bool(0.1) => {
                 let level = pick(&mut self.rng, &[0, SIDE]);
                 if self.waits.as_ref().is_none_or(|waits| waits.level != level) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use memcg::figures::{Incident, IncidentKind, Snapshot, SnapshotRow};
 use memcg::simulated_time as clock;
 use memcg::{
-    ChargeError, ChargeErrorKind, Event, Freshness, Group, GroupId, PageCounter, Percent,
+    Bytes, ChargeError, ChargeErrorKind, Event, Freshness, Group, GroupId, PageCounter, Percent,
     PressureLevel, Runtime,
 };
 
@@ -324,6 +324,7 @@ impl Life {
                 }
             }
         }
+        is_printed(table)?;
         let depth = ordered.len() % 3;
         let upper = runtime.root().snapshot(depth);
         let live = |row: &SnapshotRow| (row.path.clone(), row.live);
@@ -677,6 +678,44 @@ impl Life {
             self.agree(ask, found);
         }
     }
+}
+
+/// What a table prints below a head is what its rows have.
+fn is_printed(table: &Snapshot) -> Holds {
+    type Cell = fn(&SnapshotRow) -> String;
+    let columns: [(&str, Cell); 5] = [
+        ("live", |row| Bytes(row.live).to_string()),
+        ("max", |row| match row.max {
+            u64::MAX => String::from("-"),
+            max => Bytes(max).to_string(),
+        }),
+        ("share", |row| match row.share {
+            0 => String::from("-"),
+            share => share.to_string(),
+        }),
+        ("forced", |row| Bytes(row.forced).to_string()),
+        ("waiting", |row| row.waiting.to_string()),
+    ];
+    let text = table.to_string();
+    let mut lines = text.lines().map(|line| line.chars().collect::<Vec<char>>());
+    let heads: String = lines.next().unwrap_or_default().into_iter().collect();
+    for (line, row) in lines.zip(table.rows()) {
+        for (head, cell) in columns {
+            // They end where their head does. One for which there is no room is left out.
+            let Some(at) = heads.find(&format!(" {head}")) else {
+                continue;
+            };
+            let end = (at + 1 + head.len()).min(line.len());
+            let printed: String = line[..end].iter().collect();
+            let known = format!("  {}", cell(row));
+            ensure!(
+                printed.ends_with(&known),
+                "{head} of {} is {known:?}, and is printed so: {printed:?}",
+                row.path
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A row says what its group says.

@@ -12,7 +12,7 @@ use crate::holds::{Holds, ensure};
 use crate::script::{Kind, Op, Size, What};
 
 /// For so long a max that has moved by itself ends no wait.
-const STANDS: Duration = Duration::from_secs(1);
+pub(super) const STANDS: Duration = Duration::from_secs(1);
 
 impl Life {
     pub(super) fn set(&mut self, op: &Op, group: u8, kind: Kind, size: Option<Size>) {

@@ -11,6 +11,8 @@
 //! * `told`: tasks that wait for an event, or for usage below a high; `counters`: counters without
 //!   groups; `others`: another runtime, groups that are found or made, or end with a value;
 //! * `runtimes`: runtimes of other configurations;
+//! * `lines`: who goes when in lines of a tree of its own; `sets`: many counters beside memory;
+//!   `marks`: levels of pressure by usage; `tiers`: memory on nodes of several tiers;
 //! * `delays`: tasks that have their bytes, and are delayed above a high; `standing`: for how long
 //!   charges stand still; `checkpoints`: work that asks whether it is to go on;
 //! * `fairness`: groups that give in proportion; `background`: one that the crate's own thread reclaims;
@@ -38,6 +40,8 @@ mod delays;
 mod fairness;
 pub(crate) mod figures;
 mod limits;
+mod lines;
+mod marks;
 mod orders;
 mod others;
 mod peaks;
@@ -47,9 +51,11 @@ mod promises;
 mod protection;
 mod runtimes;
 mod scopes;
+mod sets;
 mod specs;
 mod standing;
 mod tasks;
+mod tiers;
 mod told;
 mod trees;
 mod values;
@@ -85,6 +91,9 @@ const CHARGES_MAX: usize = 32;
 
 /// So many reads find that nobody writes statistics any more.
 const READS_MAX: u32 = 200;
+
+/// By so many visits in a row all credit comes home.
+const IDLE_VISITS: u8 = 4;
 
 /// Operations between two looks at everything.
 const LOOK_EVERY: usize = 16;
@@ -373,6 +382,10 @@ impl Life {
             What::EndVainWaits(group, keeps) => self.end_vain_waits(op, group, keeps),
             What::Await(group, event) => self.await_event(op, group, event),
             What::BelowHigh(group) => self.below_high(op, group),
+            What::Lines(..) => self.wait_in_lines(op),
+            What::Sets(..) => self.charge_sets(op),
+            What::Tiers(..) => self.fill_tiers(op),
+            What::Marks(..) => self.mark_pressure(op),
             What::Counters(..) => self.count_without_groups(op),
             What::Specs(..) => self.specs(op),
             What::Runtimes(..) => self.other_runtime(op),
@@ -475,6 +488,9 @@ impl Life {
             What::Idle(visits) => {
                 for _ in 0..visits {
                     self.give_credit_back(op, Runtime::release_idle_credit);
+                }
+                if visits >= IDLE_VISITS {
+                    self.hold(Life::has_no_idle_credit);
                 }
             }
             What::OwnCredit => {
@@ -631,6 +647,26 @@ impl Life {
                 panic!("{made:?} beside {refused} refused allocations, the twin says {expected:?}")
             }
         }
+    }
+
+    /// Nobody has used it for so many visits, a central stock's or a thread's.
+    fn has_no_idle_credit(&self) -> Holds {
+        let Some(root) = self.handles[0].first() else {
+            return Ok(());
+        };
+        // A thread of the crate goes on where it has served somebody.
+        if !self.shared.is_quiet() || !crate::threads::of_the_crate().is_empty() {
+            return Ok(());
+        }
+        for number in 0..COUNTERS {
+            let counter = root.counter(self.counter(number)).expect("declared");
+            ensure_eq!(
+                counter.stocked(),
+                0,
+                "credit that has been idle, of {counter:?}"
+            );
+        }
+        Ok(())
     }
 
     /// What ended at once has given its credit back with it.

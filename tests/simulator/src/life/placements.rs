@@ -53,7 +53,8 @@ impl Life {
         self.keep_kmem(at, key, kmem, places);
     }
 
-    /// At most so many bytes are on that node, and the others on none.
+    /// At most so many bytes are on that node, and parts of so many on those behind it. The others are
+    /// on none.
     pub(super) fn relocate_kmem(&mut self, op: &Op, number: u8, node: u8, bytes: u64) {
         if self.kmems.is_empty() {
             return;
@@ -65,20 +66,39 @@ impl Life {
             places,
             ..
         } = self.kmems.remove(at);
-        let spot = self.spot(node);
+        // Several places, among them nodes that the machine does not have.
+        let many = 1 + bytes as usize % 4;
+        let parts = (0..many).map(|part| {
+            let spot = self.spot(node.wrapping_add(part as u8));
+            let node = self.some_node(spot, usize::from(op.0) + part);
+            (node, spot, bytes / (part as u64 + 1))
+        });
+        let parts: Vec<_> = parts.collect();
         let mut wanted = Placement::new();
-        wanted.add(Self::node(spot), Bytes(bytes));
+        for &(node, _, bytes) in &parts {
+            wanted.add(node, Bytes(bytes));
+        }
         let kmem = self.actor(op).run(move || {
             kmem.relocate(&wanted);
             kmem
         });
-        let held = self.twin.of(key).bytes;
+        let mut left = self.twin.of(key).bytes;
         // With one node all is there, whatever is said.
         let nowhere = self.spot(u8::MAX);
-        let there = bytes.min(held);
         let mut now: BTreeMap<_, _> = places.into_keys().map(|spot| (spot, 0)).collect();
-        *now.entry(spot).or_default() += there;
-        *now.entry(nowhere).or_default() += held - there;
+        // The first nodes have theirs, as far as there is enough.
+        let mut by_node = BTreeMap::new();
+        for (node, spot, bytes) in parts {
+            if let Some(node) = node {
+                by_node.entry(node).or_insert((spot, 0)).1 += bytes;
+            }
+        }
+        for (spot, bytes) in by_node.into_values() {
+            let there = bytes.min(left);
+            *now.entry(spot).or_default() += there;
+            left -= there;
+        }
+        *now.entry(nowhere).or_default() += left;
         self.keep_kmem(at, key, kmem, now);
     }
 }

@@ -622,6 +622,11 @@ impl Tree {
         let applied = wanted.spec().apply_with(&self.nodes[top].group, options);
         let limited = self.max_above(top);
         let refuses = wanted.contradicts() || self.is_of_nothing(&wanted, Some(top), limited);
+        let told = applied
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let changes = match applied {
             Ok(changes) => changes,
             // All is as it was.
@@ -637,6 +642,8 @@ impl Tree {
                 let live = number.map_or(0, |of| self.live_of(of));
                 ensure_eq!(live.saturating_sub(max), excess, "above the max of {group}");
                 ensure!(excess > 0, "nothing is above the max of {group}");
+                let holds = format!("holds {} above max {}", Bytes(excess), Bytes(max));
+                ensure!(told.contains(&holds), "{told}, and not: {holds}");
                 self.is_over = self.has_part_of_nothing();
                 return Ok(());
             }

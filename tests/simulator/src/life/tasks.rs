@@ -511,8 +511,8 @@ impl Life {
             ..
         } = self.tasks[at];
         if end.is_some() {
-            // By its time and by its bytes, in one step.
-            if is_timed {
+            // By its time and by its bytes, in one step; or nobody knows whether it is.
+            if is_timed || end == Some(End::Unknown) {
                 return;
             }
             panic!("{bytes} bytes are woken for the second time");

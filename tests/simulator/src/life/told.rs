@@ -32,6 +32,11 @@ impl Rung {
     pub(super) fn is_rung(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
+
+    /// What comes from here on is another call.
+    pub(super) fn begin_again(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Wake for Rung {
@@ -42,7 +47,7 @@ impl Wake for Rung {
 
 impl Awaited {
     fn poll(&mut self) -> Poll<u64> {
-        self.rung.0.store(false, Ordering::SeqCst);
+        self.rung.begin_again();
         let waker = Waker::from(Arc::clone(&self.rung));
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }

@@ -3,6 +3,7 @@
 use memcg::errors::{CreateError, SpecError};
 use memcg::{ApplyOptions, Bytes, GroupSpec, Limits, OomPolicy};
 
+use super::tasks::End;
 use super::{GROUPS_MADE_MAX, Life};
 use crate::configuration::limit;
 use crate::script::{Kind, Op, What};
@@ -84,7 +85,9 @@ impl Life {
             // First: what waits there is woken since its group is offline, and not for bytes that it got.
             self.follow_ends(top, named);
         }
+        self.waits_may_be_over(top, named);
         self.settle_accounts();
+        self.poll_unknown();
         if let Err(error) = &applied {
             let after = self.settings(top, named);
             assert_eq!(after, before, "what a tree leaves that fails: {error}");
@@ -124,6 +127,18 @@ impl Life {
                 self.take_tree_back(top, named, max);
             }
             Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A tree lowers maxes for as long as it takes to find out that it fails, or for good: whoever
+    /// waits below them may wait in vain then.
+    fn waits_may_be_over(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
+        let existing: Vec<usize> = self.existing(top, named).into_iter().flatten().collect();
+        for task in self.tasks.iter_mut().filter(|task| task.end.is_none()) {
+            let mut levels = existing.iter();
+            if levels.any(|&level| self.twin.is_within(task.group, level)) {
+                task.end = Some(End::Unknown);
+            }
         }
     }
 

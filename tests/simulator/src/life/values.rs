@@ -382,6 +382,17 @@ impl Life {
         spot.map(|node| NodeId::new(node as u16))
     }
 
+    /// The node of that spot; or, for what is on none, one that the machine does not have.
+    pub(super) fn some_node(&self, spot: Option<usize>, draw: usize) -> Option<NodeId> {
+        let nodes = self.setup.nodes.max(1);
+        match (spot, draw % 3) {
+            // With one node that is the one that all is on.
+            (Some(_), more @ 1..) if nodes == 1 => Some(NodeId::new((more - 1) as u16 * 7)),
+            (None, more @ 1..) => Some(NodeId::new((nodes + more) as u16)),
+            _ => Life::node(spot),
+        }
+    }
+
     fn nodes_hold(&self, handle: &Group, top: usize) -> Holds {
         for (item, stat) in ACCOUNTED.into_iter().enumerate() {
             let stats = handle.numa_stat(stat, Freshness::Exact);
@@ -484,8 +495,9 @@ impl Life {
         match op.1 {
             What::KmemMove(_, from, to, bytes) => {
                 let (from, to) = (self.spot(from), self.spot(to));
+                let nodes = [from, to].map(|spot| self.some_node(spot, bytes as usize + at));
                 let (kmem, moved) = self.actor(op).run(move || {
-                    let moved = kmem.migrated(Self::node(from), Self::node(to), Bytes(bytes));
+                    let moved = kmem.migrated(nodes[0], nodes[1], Bytes(bytes));
                     (kmem, moved)
                 });
                 let there = places.get(&from).copied().unwrap_or(0);
@@ -523,9 +535,10 @@ impl Life {
                 let (from, to) = (self.spot(from), self.spot(to));
                 let there = places.get(&from).copied().unwrap_or(0);
                 let most = there.min(bytes);
+                let nodes = [from, to].map(|spot| self.some_node(spot, bytes as usize + at));
                 let (kmem, found, forced) = self.actor(op).run(move || {
                     let before = forced_tiers(&kmem.group());
-                    let found = kmem.migrate(Self::node(from), Self::node(to), Bytes(bytes));
+                    let found = kmem.migrate(nodes[0], nodes[1], Bytes(bytes));
                     let forced = forced_tiers(&kmem.group()).saturating_sub(before);
                     (kmem, found, forced)
                 });
@@ -568,8 +581,8 @@ impl Life {
                     spots.dedup();
                 }
                 let mut part = Placement::new();
-                for &spot in &spots {
-                    part.add(Self::node(spot), Bytes(bytes));
+                for (number, &spot) in spots.iter().enumerate() {
+                    part.add(self.some_node(spot, number + at), Bytes(bytes));
                 }
                 let (kmem, freed) = self.actor(op).run(move || {
                     let freed = kmem.shrink(&part);
@@ -689,6 +702,7 @@ impl Life {
         } else {
             places.insert(spot, bytes);
         }
+        let at = self.some_node(spot, bytes as usize);
         let ask = self.ask(group, 0, Verb::Plain, charged);
         let other = self.group(node).unwrap_or(group);
         let other = self.handle(other).clone();
@@ -711,11 +725,11 @@ impl Life {
             if is_spread {
                 placement.add_range(start..start + bytes as usize, &pages);
             } else {
-                placement.add(Self::node(spot), Bytes(bytes));
+                placement.add(at, Bytes(bytes));
             }
             let stat = ACCOUNTED[item];
             // At once into some words, where that is possible.
-            let parts = [(Self::node(spot), Bytes(bytes))];
+            let parts = [(at, Bytes(bytes))];
             let packed = if is_spread {
                 Err(precharge)
             } else {
