@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memcg::figures::StatItem;
-use memcg::{Freshness, Group, PageCounter, Runtime, Unit};
+use memcg::{Freshness, Group, Limits, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::super::Life;
 use super::sinks::{Observed, recorded};
-use crate::script::{Adapter, Kind, Op, Size};
+use crate::script::{Adapter, Kind, Op, Size, pick};
 
 /// Pages that are read again and again: names on them keep their places. By their form.
 #[derive(Default)]
@@ -28,6 +28,9 @@ pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
+
+/// Readings of a page of groups that change.
+const READINGS: usize = 5;
 
 /// A sample of the page: a name, labels, a figure.
 struct Sample {
@@ -213,6 +216,79 @@ pub(super) fn layers(seed: u64) {
         types.sort_unstable();
         types.dedup_by_key(|it| it.0);
         assert_eq!(types.len(), many, "families of {page}");
+    }
+}
+
+/// The groups that a page shows, read again and again while they change: of each level the largest of
+/// those below a group that is shown, where their names have places.
+pub(super) fn rows(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    // Each with the number of the group above it, its level and what it holds.
+    let mut groups = vec![(runtime.root(), 0, 0, None)];
+    for number in 1..rng.random_range(4..20) {
+        let parent = rng.random_range(0..groups.len().min(6));
+        let (above, _, level, _) = &groups[parent];
+        let made = above.create(number as u64, Limits::new());
+        let made = made.expect("nothing is in the way");
+        groups.push((made, parent, level + 1, None));
+    }
+    let (depth, top) = (rng.random_range(1..4), pick(rng, &[1, 2, 2, 3, 50]));
+    let most = pick(rng, &[None, None, Some(1), Some(3), Some(usize::MAX)]);
+    let exposition = Exposition::new(&runtime).depth(depth).top(top);
+    let exposition = match most {
+        Some(most) => exposition.names(most),
+        None => exposition,
+    };
+    let places = most.unwrap_or(top * PLACES);
+    let mut names = vec![BTreeSet::new(); depth + 1];
+    for _ in 0..READINGS {
+        for (group, .., held) in &mut groups {
+            if held.is_none() || rng.random() {
+                let bytes = rng.random_range(1..50_000);
+                let new = rng.random_bool(0.8).then(|| group.charge(bytes));
+                *held = new.map(|held| held.expect("no limit"));
+            }
+        }
+        let usages: BTreeSet<_> = groups.iter().map(|of| (of.2, of.0.usage())).collect();
+        // Of two that use as much either may be shown.
+        if usages.len() < groups.len() {
+            continue;
+        }
+        let mut known = BTreeMap::new();
+        let root = groups[0].0.usage();
+        known.insert((String::from("/"), 0), root);
+        let mut above = BTreeSet::from([0]);
+        for level in 1..=depth {
+            let is_below = |&number: &usize| number > 0 && above.contains(&groups[number].1);
+            let mut below: Vec<usize> = (0..groups.len()).filter(is_below).collect();
+            if below.is_empty() {
+                break;
+            }
+            below.sort_by_key(|&number| std::cmp::Reverse(groups[number].0.usage()));
+            let names: &mut BTreeSet<usize> = &mut names[level];
+            let has_place = |number: &usize| {
+                names.contains(number) || names.len() < places && names.insert(*number)
+            };
+            let shown: Vec<usize> = below.into_iter().filter(has_place).take(top).collect();
+            let sum: u64 = shown.iter().map(|&number| groups[number].0.usage()).sum();
+            known.insert((String::from("other"), level), root - sum);
+            let rows = shown.iter().map(|&number| &groups[number].0);
+            known.extend(rows.map(|group| ((group.path(), level), group.usage())));
+            above = shown.into_iter().collect();
+        }
+        let page = exposition.openmetrics();
+        let rows = parse(&page).into_iter();
+        let rows = rows.filter(|it| it.name == "memcg_usage_bytes");
+        let found: BTreeMap<_, _> = rows
+            .map(|it| {
+                let level: usize = it.labels["depth"].parse().expect("a number");
+                let usage: u64 = it.figure.parse().expect("a number");
+                ((it.labels["group"].clone(), level), usage)
+            })
+            .collect();
+        assert_eq!(found, known, "{top} of each level, and {places} names");
     }
 }
 

@@ -212,6 +212,7 @@ impl Life {
             | Adapter::Leave(_) => self.step_requests(op, adapter),
             Adapter::Serve(..) => self.serve_connection(op, adapter),
             Adapter::Streams(..) => self.serve_streams(op, adapter),
+            Adapter::Alone(seed) => allocators::live(*seed),
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
             Adapter::Slow(seed) => slow::live(*seed),
@@ -220,11 +221,15 @@ impl Life {
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostSystem(seed) => systems::live(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
-            Adapter::HostUncharged(seed) => levels::make_room(*seed),
+            Adapter::HostUncharged(seed) => {
+                levels::make_room(*seed);
+                levels::built(*seed);
+            }
             Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Lines(seed) => {
                 sinks::lines(*seed);
                 metrics::layers(*seed);
+                metrics::rows(*seed);
             }
             Adapter::Pages(..)
             | Adapter::PushPages(..)
