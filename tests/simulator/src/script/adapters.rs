@@ -323,7 +323,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);
                 Adapter::Streams(a, form, way, at, rng.random())
             }
-            25 if rng.random_bool(0.1) => Adapter::Paced(rng.random()),
+            25 if rng.random_bool(0.4) => Adapter::Paced(rng.random()),
             25 => return None,
             24 => {
                 let bytes =
@@ -349,7 +349,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ => Adapter::Leave(near),
         },
         3 if swarm.containers => match rng.random_range(0..24) {
-            23 if rng.random_bool(0.3) => Adapter::Moves(rng.random()),
+            23 if rng.random_bool(0.6) => Adapter::Moves(rng.random()),
             23 => return None,
             22 => Adapter::Values(a, rng.random()),
             20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),

@@ -441,9 +441,12 @@ impl Life {
         let has_ledger = form >= 4;
         let top = if form >= 6 { 1 } else { 50 };
         let items: Vec<_> = runtime.items().collect();
+        // Of those alone that the page may show.
         let of_groups = |life: &Life| -> Vec<Option<Samples>> {
-            let handles = life.handles.iter().map(|of| of.first());
+            let levels = (0..life.handles.len()).map(|group| life.twin.levels(group).count() - 1);
+            let handles = life.handles.iter().zip(levels);
             handles
+                .map(|(of, level)| of.first().filter(|_| level <= depth))
                 .map(|of| of.map(|group| samples_of(group, &items, has_ledger)))
                 .collect()
         };
@@ -472,8 +475,6 @@ impl Life {
         let exposition = kept.exposition.clone();
         let page = exposition.openmetrics();
         assert!(page.ends_with("# EOF\n"), "the whole page");
-        let plain = exposition.text();
-        assert!(!plain.contains("# EOF"), "a page of plain text");
         let samples = parse(&page);
         let mut seen = BTreeSet::new();
         for Sample { name, labels, .. } in &samples {
@@ -599,7 +600,10 @@ impl Life {
     fn sinks_agree(&self, form: u8, samples: &[Sample]) {
         let page = &self.adapters.pages.0[&form];
         let (recorded, (observed, units)) = (recorded(&page.exposition), page.observed.collect());
-        let later = parse(&page.exposition.openmetrics());
+        // The same samples in plain text say how they are afterwards.
+        let plain = page.exposition.text();
+        assert!(!plain.contains("# EOF"), "a page of plain text");
+        let later = parse(&plain);
         let by_name = |samples: &[Sample]| -> Samples {
             let of_tree = samples.iter();
             let of_tree = of_tree.filter(|it| !it.labels.contains_key("layer"));
@@ -610,6 +614,8 @@ impl Life {
             named.collect()
         };
         let (before, after) = (by_name(samples), by_name(&later));
+        // Most of the time nothing has happened meanwhile.
+        let after = Some(after).filter(|after| *after != before);
         // Times in whole nanoseconds: a factor is not a divisor.
         let whole = |samples: &Samples| -> Samples {
             let whole = |((name, labels), figure): (&(String, _), &f64)| {
@@ -622,8 +628,9 @@ impl Life {
             };
             samples.iter().map(whole).collect()
         };
-        let named = (whole(&before), whole(&after));
-        agree("a recorder", &whole(&recorded), &named.0, &named.1);
+        let named = (whole(&before), after.as_ref().map(whole));
+        let later = named.1.as_ref().unwrap_or(&named.0);
+        agree("a recorder", &whole(&recorded), &named.0, later);
         // Names there have points and no units. A time is in nanoseconds, but for those of
         // pressure; and what has a unit of its own says that beside.
         let as_observed = |samples: Samples| -> Samples {
@@ -666,8 +673,10 @@ impl Life {
             };
             samples.into_iter().map(observed).collect()
         };
-        let (before, after) = (whole(&as_observed(before)), whole(&as_observed(after)));
-        agree("a meter", &whole(&observed), &before, &after);
+        let before = whole(&as_observed(before));
+        let after = after.map(|after| whole(&as_observed(after)));
+        let later = after.as_ref().unwrap_or(&before);
+        agree("a meter", &whole(&observed), &before, later);
         for (name, unit) in units {
             let known = match name.strip_prefix("memcg.").unwrap_or(&name) {
                 of if of.starts_with("pressure.") => "s",
