@@ -43,7 +43,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{ChargeError, RuntimeBuilder};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -136,6 +136,18 @@ impl<T: Send + 'static> Waits<T> {
         let _inside = tokio.enter();
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
+}
+
+/// Waits until it was called: what a clock or a client does comes by itself.
+fn is_called(rung: &Rung) -> bool {
+    let until = Instant::now() + Duration::from_secs(5);
+    while !rung.0.swap(false, Ordering::SeqCst) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    true
 }
 
 /// The waker of the next poll: each third one is another than that before.

@@ -439,6 +439,11 @@ impl World {
         let of_both = before.iter().zip(&after);
         let moved = of_both.filter(|(before, after)| before != after).count();
         assert_eq!(mapped - self.store.mapped(), done.freed, "of {done:?}");
+        let again = self.store.compact();
+        assert_eq!(
+            again.freed, 0,
+            "what one call leaves: {again:?} after {done:?}"
+        );
         assert!(done.moved >= moved, "{moved} have moved, of {done:?}");
         let is_one_node = self.nodes == 1 && done.moved_nodes > 0;
         assert!(done.moved_nodes <= done.moved && !is_one_node, "{done:?}");
@@ -734,10 +739,8 @@ fn chunks_are_used(rng: &mut Xoshiro256PlusPlus, group: &Group) {
                 taken: vec![false; PAGE / granule],
             });
         }
-        let of = chunks.iter_mut();
-        let of = of
-            .filter(|of| (of.start..of.start + PAGE).contains(&at))
-            .next();
+        let mut of = chunks.iter_mut();
+        let of = of.find(|of| (of.start..of.start + PAGE).contains(&at));
         let of = of.expect("a chunk that is known");
         let first = (at - of.start) / granule;
         let granules = first..first + many;
@@ -767,7 +770,7 @@ fn slab_of<T: PartialEq>(rng: &mut Xoshiro256PlusPlus, make: fn(u64) -> T) {
                 let (before, room) = (slab.page_count(), slab.page_count() * of_page);
                 let has_room = nodes == 1 && all.len() < room;
                 let object = slab.insert_on(&group, NodeId::new(node as u16), make(number));
-                all.push((number, node, object.ok().expect("no limit")));
+                all.push((number, node, object.expect("no limit")));
                 let is_right = !has_room || slab.page_count() == before;
                 assert!(is_right, "a page is mapped, and others have room");
             }

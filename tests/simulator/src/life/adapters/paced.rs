@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tokio::io::AsyncWrite;
 
+use super::{Rung, is_called};
 use crate::script::pick;
 
 const STEPS: usize = 14;
@@ -137,7 +139,9 @@ pub(super) fn live(seed: u64) {
         .write_timeout(time)
         .least_rate(rate as usize);
     let mut connection: PacedConnection<Takes> = pace.connection(Takes::default());
-    let mut context = Context::from_waker(Waker::noop());
+    let rung = Arc::<Rung>::default();
+    let waker = Waker::from(Arc::clone(&rung));
+    let mut context = Context::from_waker(&waker);
     let mut twin = Twin::new(times, rate);
     // Some clients take next to nothing.
     let takes = pick(&mut rng, &[0.5, 0.1]);
@@ -164,8 +168,11 @@ pub(super) fn live(seed: u64) {
                         .map_ok(|()| 0),
                     _ => connection.as_mut().poll_flush(&mut context).map_ok(|()| 0),
                 };
-                let has_failed = matches!(polled, Poll::Ready(Err(_)));
+                let (has_failed, waits) =
+                    (matches!(polled, Poll::Ready(Err(_))), polled.is_pending());
                 twin.call(polled, begun);
+                let sleeps = waits && rng.random_bool(0.2);
+                assert!(!sleeps || is_called(&rung), "it waits, and nobody looks");
                 if has_failed {
                     return;
                 }

@@ -398,7 +398,7 @@ fn many_wait(rng: &mut Xoshiro256PlusPlus) {
     };
     match (ends, &mut receiver) {
         (Ends::Closes, Some(receiver)) => receiver.close(),
-        (Ends::Offline, _) => _ = group.offline_tree(),
+        (Ends::Offline, _) => group.offline_tree(),
         (Ends::MaxFalls, _) => set_max(100),
         (Ends::MaxFallsBelowSome, _) => set_max(700),
         (Ends::MaxRises, _) => set_max(1 << 20),

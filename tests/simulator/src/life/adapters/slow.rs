@@ -26,10 +26,10 @@ use rand::{RngExt, SeedableRng};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::Rung;
 use super::connections::lock;
 use super::layered::says_figures;
 use super::requests::{Broken, Coming, Desk, Frames, Handler, Inbox, Word};
+use super::{Rung, is_called};
 use crate::script::pick;
 
 /// A body may keep its reader waiting for so long.
@@ -216,7 +216,11 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     }
     let drips = rng.random_range(0..4);
     let mut waited = Waited::new(rate);
-    let mut context = Context::from_waker(Waker::noop());
+    let rung = Arc::<Rung>::default();
+    let waker = Waker::from(Arc::clone(&rung));
+    let mut context = Context::from_waker(&waker);
+    // Some readers are polled where they were woken alone, and nothing comes but the end.
+    let sleeps = drips == 0 && !answers_first && rng.random();
     let is_over = loop {
         let begun = Instant::now();
         waited.polls(begun);
@@ -234,6 +238,7 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 if drips > 0 && has_waited > TIME / 2 && waited.came < 200 {
                     call.comes(drips);
                 }
+                assert!(!sleeps || is_called(&rung), "it waits, and is not woken");
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -773,19 +778,29 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let waker = Waker::from(Arc::clone(&call.rung));
     let mut context = Context::from_waker(&waker);
     let mut kept: Vec<Bytes> = Vec::new();
+    // Some clients take nothing until the end.
+    let keeps = rng.random_bool(0.3);
+    // Some writers are polled where they were woken alone.
+    let sleeps = rng.random_bool(0.3);
+    let mut waits = false;
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < LATEST, "no end");
-        if !kept.is_empty() && rng.random_bool(0.2) {
+        if !keeps && !kept.is_empty() && rng.random_bool(0.2) {
             let frame = kept.remove(rng.random_range(0..kept.len()));
             let bytes = frame.len() as u64;
             drop(frame);
+            assert!(
+                !waits || call.is_rung(),
+                "a frame comes back, and wakes nobody"
+            );
             (twin.taken, twin.are_kept) = (twin.taken - bytes, false);
             twin.free += bytes;
         }
         if rng.random_bool(0.2) {
             std::thread::sleep(PATIENT / 4);
         }
+        call.rung.0.store(false, Ordering::SeqCst);
         let before = Instant::now();
         let polled = body.as_mut().poll_frame(&mut context);
         let after = Instant::now();
@@ -810,6 +825,11 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         if matches!(found, Comes::End | Comes::CutOff) {
             twin.free = 0;
             break;
+        }
+        waits = found == Comes::Nothing;
+        if waits && sleeps {
+            assert!(is_called(&call.rung), "it waits, and is not woken");
+            waits = false;
         }
         let (found, known) = (tenant.live(), twin.live());
         assert_eq!(found, known, "live beside frames on their way");

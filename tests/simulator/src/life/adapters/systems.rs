@@ -166,6 +166,8 @@ struct System {
     /// By level and file.
     says: BTreeMap<(usize, &'static str), Says>,
     meminfo: Figures,
+    /// Huge pages, as an older kernel tells them: how many, of which size.
+    huge: Option<(u64, u64)>,
     /// What the process has; `None`: it is not said.
     resident: Option<u64>,
     status: Figures,
@@ -187,6 +189,7 @@ impl System {
             is_gone: may_be_gone && rng.random_bool(0.3),
             says: BTreeMap::new(),
             meminfo: Figures::new(),
+            huge: None,
             resident: Some(9 << 20),
             status: Figures::new(),
             lost: None,
@@ -364,7 +367,10 @@ impl System {
                 };
                 self.say(level, file, Says::Bytes(bytes));
             }
-            5 | 6 => self.meminfo = figures(rng, &OF_MEMINFO, 1 << 20),
+            5 | 6 => {
+                self.meminfo = figures(rng, &OF_MEMINFO, 1 << 20);
+                self.huge = pick(rng, &[None, Some((3, 2 << 20))]);
+            }
             _ => {
                 self.resident = rng.random_bool(0.8).then(|| rng.random_range(8..12) << 20);
                 self.status = figures(rng, &OF_STATUS, 1 << 18);
@@ -376,7 +382,17 @@ impl System {
     fn write(&self) {
         let root = self.folder.path();
         let meminfo = format!("MemTotal: {} kB\nSwapTotal: 8192 kB\n", MACHINE >> 10);
-        write(root, "proc/meminfo", &(meminfo + &in_kib(&self.meminfo)));
+        let huge = self.huge.map_or(String::new(), |(pages, size)| {
+            format!(
+                "HugePages_Total: {pages}\nHugepagesize: {} kB\n",
+                size >> 10
+            )
+        });
+        write(
+            root,
+            "proc/meminfo",
+            &(meminfo + &in_kib(&self.meminfo) + &huge),
+        );
         let resident = self.resident;
         let resident = resident.map_or(String::new(), |bytes| {
             format!("VmRSS: {} kB\n", bytes >> 10)
@@ -409,7 +425,8 @@ impl System {
     // === What it means ===
 
     fn machine(&self) -> u64 {
-        MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(0)
+        let of_one_size = self.huge.map_or(0, |(pages, size)| pages * size);
+        MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(of_one_size)
     }
 
     /// The limits of the levels that count, the nearest first: each with its file, and whether swap
