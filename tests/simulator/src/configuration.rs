@@ -69,7 +69,13 @@ pub(crate) fn configure(setup: &Setup) -> Configured {
     if let Some(batch) = setup.stat_batch {
         builder = builder.stat_batch(batch);
     }
-    let further = builder.counter("further", Unit::Bytes);
+    // What it counts is for those alone who read its figures.
+    let unit = match (setup.packed, setup.fence) {
+        (true, _) => Unit::Nanoseconds,
+        (false, true) => Unit::Events,
+        (false, false) => Unit::Bytes,
+    };
+    let further = builder.counter("further", unit);
     if setup.nodes > 1 {
         builder.tier(TIER, [NodeId::new(0)]);
     }

@@ -30,6 +30,8 @@ pub enum Adapter {
     DropExternal(u8),
     /// A task of that group panics, and the program's hook keeps something of it.
     PanicHook(u8),
+    /// In groups of their own objects and blocks come and go, as a seed says.
+    Alone(u64),
 
     /// A channel of that group begins.
     Channel(u8),
@@ -270,8 +272,9 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
     let refuses = swarm.faults && rng.random_bool(0.25);
     let bytes = pick(rng, &SIZES);
     let made = match rng.random_range(0..6) {
-        0 if swarm.allocators => match rng.random_range(0..15) {
+        0 if swarm.allocators => match rng.random_range(0..17) {
             14 => Adapter::PanicHook(a),
+            15 | 16 => Adapter::Alone(rng.random()),
             0..=2 => Adapter::Allocate(a, rng.random_range(0..12), bytes, refuses),
             3 | 4 => Adapter::Reallocate(a, b, bytes, refuses),
             5 => Adapter::Free(a),
@@ -320,7 +323,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
                 let at = pick(rng, &[0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 40]);
                 Adapter::Streams(a, form, way, at, rng.random())
             }
-            25 if rng.random_bool(0.1) => Adapter::Paced(rng.random()),
+            25 if rng.random_bool(0.4) => Adapter::Paced(rng.random()),
             25 => return None,
             24 => {
                 let bytes =
@@ -346,7 +349,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             _ => Adapter::Leave(near),
         },
         3 if swarm.containers => match rng.random_range(0..24) {
-            23 if rng.random_bool(0.3) => Adapter::Moves(rng.random()),
+            23 if rng.random_bool(0.6) => Adapter::Moves(rng.random()),
             23 => return None,
             22 => Adapter::Values(a, rng.random()),
             20 => Adapter::ExtendPages(near, pick(rng, &[0, 3, 600, 2_000])),

@@ -10,19 +10,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
-use memcg::Group;
 use memcg::allocator::catch_up;
+use memcg::{Group, GroupName, Limit, Limits, Runtime};
 use memcg_alloc::{
     EVERY_OBJECT, ExternalCharge, GroupAlloc, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY,
     charge_external, is_installed, unowned_bytes, unowned_panic_hook,
 };
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 use super::super::Life;
 use crate::holds::{Holds, ensure_eq};
-use crate::script::{Adapter, Op};
+use crate::script::{Adapter, Op, pick as pick_of};
 use crate::twin::Key;
 
 const OBJECTS_MAX: usize = 24;
+
+const ALONE_STEPS: usize = 60;
 
 thread_local! {
     /// The group of a hook of a panic, and what that keeps.
@@ -250,6 +254,261 @@ impl Allocators {
             unowned: 0,
         }
     }
+}
+
+/// What a life of its own has: objects with the group that owns them, blocks, and memory that no
+/// allocator sees.
+struct Alone {
+    /// It keeps the tree.
+    runtime: Runtime,
+    groups: [Group; 2],
+    objects: Vec<(Of, Layout, Place, Option<usize>)>,
+    blocks: Vec<(usize, GroupAlloc<Inner>, Layout, Place)>,
+    externals: Vec<(Option<usize>, ExternalCharge)>,
+    unowned_before: u64,
+}
+
+/// Sizes around those from which an object has an owner.
+const ALONE: [usize; 9] = [1, 8, 100, 1_000, 1_023, 1_024, 1_025, 2_000, 4_000];
+
+/// Of the second group, which blocks do not pass.
+const ALONE_MAX: u64 = 12_000;
+
+impl Alone {
+    fn live(&self, group: usize) -> u64 {
+        let objects = self.objects.iter().filter(|it| it.3 == Some(group));
+        let blocks = self.blocks.iter().filter(|it| it.0 == group);
+        let externals = self.externals.iter().filter(|it| it.0 == Some(group));
+        let all = objects
+            .map(|it| it.1.size())
+            .chain(blocks.map(|it| it.2.size()))
+            .chain(externals.map(|it| it.1.bytes()));
+        all.sum::<usize>() as u64
+    }
+
+    fn unowned(&self) -> u64 {
+        let objects = self.objects.iter().filter(|it| it.3.is_none());
+        let externals = self.externals.iter().filter(|it| it.0.is_none());
+        let all = objects
+            .map(|it| it.1.size())
+            .chain(externals.map(|it| it.1.bytes()));
+        all.sum::<usize>() as u64
+    }
+
+    fn fits(&self, group: usize, more: usize) -> bool {
+        group == 0 || more == 0 || self.live(1) + more as u64 <= ALONE_MAX
+    }
+
+    /// In that group, or in none.
+    fn inside<R>(&self, group: Option<usize>, work: impl FnOnce() -> R) -> R {
+        match group {
+            Some(group) => self.groups[group].run(work),
+            None => work(),
+        }
+    }
+
+    fn step(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let group = pick_of(rng, &[None, Some(0), Some(0), Some(1)]);
+        let size = pick_of(rng, &ALONE);
+        let refuses = rng.random_bool(0.3);
+        let zeroed = rng.random();
+        let at = |rng: &mut Xoshiro256PlusPlus, many: usize| {
+            (many > 0).then(|| rng.random_range(0..many.max(1)))
+        };
+        match rng.random_range(0..16) {
+            0..=2 => {
+                let of = pick_of(rng, &[Of::Every, Of::Large, Of::Process]);
+                let layout = Layout::from_size_align(size, 1 << rng.random_range(0..6));
+                let layout = layout.expect("small");
+                // SAFETY: the layout has a size.
+                let allocate = || unsafe {
+                    match zeroed {
+                        true => of.allocator().alloc_zeroed(layout),
+                        false => of.allocator().alloc(layout),
+                    }
+                };
+                let memory = self.inside(group, || while_refusing(refuses, allocate));
+                assert_eq!(memory.is_null(), refuses, "as the allocator below");
+                if let Some(place) = NonNull::new(memory).map(Place) {
+                    if zeroed {
+                        place.is_zeroed(0, size);
+                    }
+                    place.fill(0, size);
+                    let owner = group.filter(|_| of.owns(size));
+                    self.objects.push((of, layout, place, owner));
+                }
+            }
+            3..=6 => {
+                let Some(at) = at(rng, self.objects.len()) else {
+                    return;
+                };
+                let (of, old, place, owner) = self.objects[at];
+                // SAFETY: the memory is of that allocator and layout, and the new size is no nothing.
+                let resize = || unsafe { of.allocator().realloc(place.0.as_ptr(), old, size) };
+                let memory = self.inside(group, || while_refusing(refuses, resize));
+                assert_eq!(memory.is_null(), refuses, "as the allocator below");
+                let Some(moved) = NonNull::new(memory).map(Place) else {
+                    return place.check(old.size());
+                };
+                moved.check(old.size().min(size));
+                moved.fill(0, size);
+                let new = Layout::from_size_align(size, old.align()).expect("small");
+                // It keeps its owner, or that it has none, as long as it may have one.
+                let owner = match of.owns(old.size()) && of.owns(size) {
+                    true => owner,
+                    false => group.filter(|_| of.owns(size)),
+                };
+                self.objects[at] = (of, new, moved, owner);
+            }
+            7 => {
+                if let Some(at) = at(rng, self.objects.len()) {
+                    let (of, layout, place, _) = self.objects.swap_remove(at);
+                    place.check(layout.size());
+                    // SAFETY: the memory is of that allocator and layout, and nobody else has it.
+                    unsafe { of.allocator().dealloc(place.0.as_ptr(), layout) };
+                }
+            }
+            8 | 9 => {
+                let (group, size) = (group.unwrap_or(0), pick_of(rng, &[size, size, 0]));
+                let layout = Layout::from_size_align(size, 8).expect("small");
+                let allocator = GroupAlloc::over(&self.groups[group], Inner);
+                let made = while_refusing(refuses, || match zeroed {
+                    true => allocator.allocate_zeroed(layout),
+                    false => allocator.allocate(layout),
+                });
+                let is_right = made.is_ok() == (!refuses && self.fits(group, size));
+                assert!(is_right, "a block of {size}, refused: {refuses}");
+                if let Ok(block) = made {
+                    assert_eq!(block.len(), size, "no more than was asked for");
+                    let place = Place(block.cast());
+                    if zeroed {
+                        place.is_zeroed(0, size);
+                    }
+                    place.fill(0, size);
+                    self.blocks.push((group, allocator, layout, place));
+                }
+            }
+            10 | 11 => {
+                let Some(at) = at(rng, self.blocks.len()) else {
+                    return;
+                };
+                let (group, allocator, old, place) = self.blocks.swap_remove(at);
+                let size = pick_of(rng, &[size, size, 0]);
+                let new = Layout::from_size_align(size, 8).expect("small");
+                // SAFETY: the block is of that allocator and layout; the new one is larger, or smaller.
+                let resize = || unsafe {
+                    match size >= old.size() {
+                        true if zeroed => allocator.grow_zeroed(place.0, old, new),
+                        true => allocator.grow(place.0, old, new),
+                        false => allocator.shrink(place.0, old, new),
+                    }
+                };
+                let moved = while_refusing(refuses, resize);
+                let more = size.saturating_sub(old.size());
+                // It is in none of the lists, and held all the same.
+                let fits = group == 0
+                    || more == 0
+                    || self.live(1) + (old.size() + more) as u64 <= ALONE_MAX;
+                assert_eq!(moved.is_ok(), !refuses && fits, "{more} more");
+                let (layout, place) = match moved {
+                    Ok(block) => {
+                        let moved = Place(block.cast());
+                        assert_eq!(block.len(), size, "no more than was asked for");
+                        moved.check(old.size().min(size));
+                        if zeroed && more > 0 {
+                            moved.is_zeroed(old.size(), size);
+                        }
+                        moved.fill(0, size);
+                        (new, moved)
+                    }
+                    Err(_) => {
+                        place.check(old.size());
+                        (old, place)
+                    }
+                };
+                self.blocks.push((group, allocator, layout, place));
+            }
+            12 => {
+                if let Some(at) = at(rng, self.blocks.len()) {
+                    let (_, allocator, layout, place) = self.blocks.swap_remove(at);
+                    place.check(layout.size());
+                    // SAFETY: the block is of that allocator and layout, and nobody else has it.
+                    unsafe { allocator.deallocate(place.0, layout) };
+                }
+            }
+            13 => {
+                let bytes = pick_of(rng, &[0, 1, 5_000]);
+                let charge = self.inside(group, || charge_external(bytes));
+                self.externals.push((group.filter(|_| bytes > 0), charge));
+            }
+            14 => {
+                if let Some(at) = at(rng, self.externals.len()) {
+                    let bytes = pick_of(rng, &[0, 1, 5_000]);
+                    let (owner, mut charge) = self.externals.swap_remove(at);
+                    let before = charge.bytes();
+                    self.inside(group, || charge.resize(bytes));
+                    let owner = match before > 0 && bytes > 0 {
+                        true => owner,
+                        // That of no bytes has no group, and is the present one's from here on.
+                        false => group.filter(|_| bytes > 0),
+                    };
+                    self.externals.push((owner, charge));
+                }
+            }
+            _ => {
+                if let Some(at) = at(rng, self.externals.len()) {
+                    drop(self.externals.swap_remove(at));
+                }
+            }
+        }
+    }
+
+    fn holds(&self) {
+        catch_up();
+        for (number, group) in self.groups.iter().enumerate() {
+            assert_eq!(group.live(), self.live(number), "live at {}", group.path());
+        }
+        let found = unowned_bytes().wrapping_sub(self.unowned_before);
+        assert_eq!(found, self.unowned(), "bytes that no group owns");
+    }
+}
+
+/// Objects, blocks and memory that no allocator sees come and go in two groups and in none, and the
+/// allocator below refuses each third call. Nobody else is there, so each byte is known after each
+/// of them.
+pub(super) fn live(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().batch(pick_of(rng, &[0, 4_096])).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let limits = [Limits::new(), Limits::new().max(Limit::Bytes(ALONE_MAX))];
+    let groups = limits.map(|limits| {
+        let made = runtime.root().create(GroupName::Unnamed, limits);
+        made.expect("nothing is in the way")
+    });
+    let mut alone = Alone {
+        runtime,
+        groups,
+        objects: Vec::new(),
+        blocks: Vec::new(),
+        externals: Vec::new(),
+        unowned_before: unowned_bytes(),
+    };
+    for _ in 0..ALONE_STEPS {
+        alone.step(rng);
+        alone.holds();
+    }
+    for (of, layout, place, _) in alone.objects.drain(..) {
+        place.check(layout.size());
+        // SAFETY: the memory is of that allocator and layout, and nobody else has it.
+        unsafe { of.allocator().dealloc(place.0.as_ptr(), layout) };
+    }
+    for (_, allocator, layout, place) in alone.blocks.drain(..) {
+        // SAFETY: as above.
+        unsafe { allocator.deallocate(place.0, layout) };
+    }
+    alone.externals.clear();
+    alone.holds();
+    assert_eq!(alone.runtime.root().live(), 0, "live at the end");
 }
 
 fn layout(bytes: u32, align: u8) -> Layout {

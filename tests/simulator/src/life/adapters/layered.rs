@@ -446,9 +446,16 @@ pub(super) fn live(seed: u64) {
     let limits = Limits::new()
         .max(Limit::Bytes(form.max))
         .pressure_levels(50, 80);
+    let own_levels: [bool; 3] = rng.random();
     let make = |above: &Group, level: usize| {
         let is_limited = level == form.limited;
-        let limits = if is_limited { limits } else { Limits::new() };
+        // A level that has thresholds of its own is short by these alone.
+        let others = if own_levels[level] {
+            Limits::new().max(1 << 30).pressure_levels(50, 80)
+        } else {
+            Limits::new()
+        };
+        let limits = if is_limited { limits } else { others };
         let made = above.create(["tenant", "above", "top"][level], limits);
         made.expect("nothing is in the way")
     };

@@ -5,12 +5,12 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use memcg::{Bytes, Limit, Percent, Reclaim, ReclaimPriority, Runtime};
-use memcg_host::Host;
+use memcg_host::{FollowState, Host, MaxOfHost};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -29,6 +29,12 @@ const SWAP: u64 = 8 << 20;
 
 /// Anonymous memory of the process.
 const ANON: u64 = 2 << 20;
+
+/// What the machine has.
+fn meminfo() -> String {
+    let (machine, swap) = (MACHINE >> 10, SWAP >> 10);
+    format!("MemTotal:       {machine} kB\nSwapTotal:      {swap} kB\n")
+}
 
 /// What a file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +77,7 @@ impl Machine {
     fn new() -> Machine {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path();
-        let meminfo = format!(
-            "MemTotal:       {} kB\nSwapTotal:      {} kB\n",
-            MACHINE >> 10,
-            SWAP >> 10
-        );
-        write(root, "proc/meminfo", &meminfo);
+        write(root, "proc/meminfo", &meminfo());
         let status = format!("VmRSS: {} kB\nRssAnon: {} kB\n", ANON >> 9, ANON >> 10);
         write(root, "proc/self/status", &status);
         write(root, "proc/self/cgroup", "0::/a/b\n");
@@ -231,6 +232,15 @@ pub(super) fn reclaim(seed: u64) {
         }
         let (level, above) = machine.fullest();
         let has_fault = machine.rubbish() > 0;
+        if rng.random_bool(0.2) {
+            // Nothing is known of the machine for a while: that is a fault, and all else stays.
+            machine.replace("proc/meminfo", None);
+            wait_for(
+                || guard.state().fault.is_some(),
+                || format!("no fault: {:?}", guard.state()),
+            );
+            machine.replace("proc/meminfo", Some(meminfo()));
+        }
         let is_seen = || {
             let state = guard.state();
             let found = state.level.map(|it| (it.path, it.limit, it.held));
@@ -255,10 +265,15 @@ pub(super) fn reclaim(seed: u64) {
     assert_eq!(root.live(), 0, "live at the end");
 }
 
-/// The process says how much anonymous memory it has; `None`: it says nothing.
+/// The process says how much anonymous memory it has, of which a part is swapped out; `None`: it says
+/// nothing.
 fn process_has(machine: &Machine, anon: Option<u64>) {
     let status = anon.map_or(String::from("Name: life\n"), |anon| {
-        format!("VmRSS: {} kB\nRssAnon: {} kB\n", anon >> 9, anon >> 10)
+        let (anon, swapped) = ((anon >> 10) - (anon >> 12), anon >> 12);
+        format!(
+            "VmRSS: {} kB\nRssAnon: {anon} kB\nVmSwap: {swapped} kB\n",
+            anon * 2
+        )
     });
     write(machine.folder.path(), "proc/self/status", &status);
 }
@@ -282,7 +297,10 @@ pub(super) fn make_room(seed: u64) {
     let by_allocator = rng.random();
     process_has(&machine, Some(3 << 20));
     let follower = if by_allocator {
-        follower.allocated(move || told.load(Ordering::SeqCst))
+        follower.allocated(move || match told.load(Ordering::SeqCst) {
+            u64::MAX => panic!("an allocator that panics on purpose"),
+            told => told,
+        })
     } else {
         follower.less_uncharged()
     };
@@ -295,8 +313,7 @@ pub(super) fn make_room(seed: u64) {
             let room = granted(limit).saturating_sub(uncharged);
             room.max(granted(limit) / 4).min(by_hand)
         };
-        let choices = if by_allocator { 3 } else { 4 };
-        match rng.random_range(0..choices) {
+        match rng.random_range(0..6) {
             0 => {
                 let other = pick(rng, &[12, 16, 24, 40]) << 20;
                 if other != limit {
@@ -309,6 +326,49 @@ pub(super) fn make_room(seed: u64) {
                 let anon = rng.random_range(1..20) << 20;
                 allocated.store(anon, Ordering::SeqCst);
                 process_has(&machine, Some(anon));
+            }
+            3 if by_allocator => {
+                // Where the allocator says nothing the process does.
+                let anon = rng.random_range(1..20) << 20;
+                process_has(&machine, Some(anon));
+                allocated.store(u64::MAX, Ordering::SeqCst);
+                let room = granted(limit).saturating_sub(anon - held.bytes());
+                let target = room.max(granted(limit) / 4).min(by_hand);
+                wait_for(
+                    || root.max().abs_diff(target) <= granted(limit) / 100 + 1,
+                    || format!("{target}, by the process: {:?}", guard.state()),
+                );
+                allocated.store(anon, Ordering::SeqCst);
+            }
+            // What a level above says cannot be read: what is less holds at once, and what is more once
+            // all is read again.
+            4 => {
+                let other = pick(rng, &[12, 16, 24, 40]) << 20;
+                machine.say(1, 0, Says::Rubbish);
+                machine.say(0, 0, Says::Bytes(other));
+                let least = granted(other.min(limit));
+                let is_seen = || {
+                    let state = guard.state();
+                    state.fault.is_some() && state.host == other && state.granted == least
+                };
+                wait_for(is_seen, || format!("not {least}: {:?}", guard.state()));
+                machine.say(1, 0, Says::Nothing);
+                if other != limit {
+                    by_hand = u64::MAX;
+                }
+                limit = other;
+            }
+            // The machine says nothing for a while, and all stays.
+            5 => {
+                let before = guard.state();
+                machine.replace("proc/meminfo", None);
+                wait_for(
+                    || guard.state().fault.is_some(),
+                    || format!("no fault: {:?}", guard.state()),
+                );
+                let found = guard.state();
+                assert_eq!((found.host, found.granted), (before.host, before.granted));
+                machine.replace("proc/meminfo", Some(meminfo()));
             }
             3 => {
                 // Where it says nothing the figure stays, wherever it was on its way.
@@ -364,4 +424,84 @@ pub(super) fn make_room(seed: u64) {
     assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
     drop(held);
     assert_eq!(root.live(), 0, "live at the end");
+}
+
+/// A runtime whose max is the host's, and a hook that hears of each change, and may panic. Where all
+/// has to be read, rubbish is an error.
+pub(super) fn built(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    process_has(&machine, Some(3 << 20));
+    let mut limit = 16 << 20;
+    machine.say(0, 0, Says::Bytes(limit));
+    if rng.random_bool(0.2) {
+        machine.say(1, rng.random_range(0..3), Says::Rubbish);
+    }
+    let (is_strict, uncharged) = (rng.random(), rng.random_range(0..3));
+    let states = Arc::<Mutex<Vec<FollowState>>>::default();
+    let (hears, panics) = (Arc::clone(&states), rng.random_bool(0.3));
+    let builder = Runtime::builder().batch(0).max_of_host("50%");
+    let builder = builder.expect("a share").host(machine.host());
+    let builder = builder.period(PERIOD).on_change(move |state| {
+        hears.lock().expect("nobody panics").push(state.clone());
+        assert!(!panics, "a hook that panics on purpose");
+    });
+    let builder = match uncharged {
+        0 => builder,
+        1 => builder.less_uncharged(),
+        _ => builder.allocated(|| 3 << 20),
+    };
+    let builder = if is_strict { builder.strict() } else { builder };
+    let built = builder.build();
+    let is_read = machine.rubbish() == 0;
+    assert_eq!(
+        built.is_ok(),
+        is_read || !is_strict,
+        "built, strict: {is_strict}"
+    );
+    let Ok((runtime, guard)) = built else {
+        return;
+    };
+    let root = runtime.root();
+    let max = |limit: u64| limit / 2 - if uncharged > 0 { 3 << 20 } else { 0 };
+    let (found, state) = (root.max(), guard.state());
+    assert_eq!(found, max(limit), "of the host at first: {state:?}");
+    // It is built with it, and nothing has moved since.
+    assert!(state.changes == 0, "{state:?}");
+    for _ in 0..3 {
+        let before = guard.state();
+        limit = pick(rng, &[12, 16, 24, 40]) << 20;
+        machine.say(0, 0, Says::Bytes(limit));
+        let same = before.host == limit;
+        let target = if is_read {
+            limit
+        } else {
+            limit.min(before.granted * 2)
+        };
+        let is_near = || root.max().abs_diff(max(target)) <= target / 100;
+        wait_for(
+            || is_near() && guard.state().host == limit,
+            || format!("not {}: {:?}", max(target), guard.state()),
+        );
+        // A hook that has panicked before hears of it, too.
+        let heard = || {
+            states
+                .lock()
+                .expect("nobody panics")
+                .last()
+                .map(|it| it.host)
+        };
+        let is_told = || same || heard() == Some(limit);
+        wait_for(is_told, || format!("heard {:?}, not {limit}", heard()));
+    }
+    drop(guard);
+    let states = states.lock().expect("nobody panics");
+    for two in states.windows(2) {
+        let of = |state: &FollowState| FollowState::clone(state);
+        let (mut one, other) = (of(&two[0]), of(&two[1]));
+        one.uncharged = other.uncharged;
+        assert!(one != other, "no change, and it is told: {other:?}");
+    }
+    let shown = root.inspect().uncharged();
+    assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
 }

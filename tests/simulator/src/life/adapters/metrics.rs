@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memcg::figures::StatItem;
-use memcg::{Freshness, Group, PageCounter, Runtime, Unit};
+use memcg::{Freshness, Group, Limits, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::super::Life;
 use super::sinks::{Observed, recorded};
-use crate::script::{Adapter, Kind, Op, Size};
+use crate::script::{Adapter, Kind, Op, Size, pick};
 
 /// Pages that are read again and again: names on them keep their places. By their form.
 #[derive(Default)]
@@ -28,6 +28,9 @@ pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
+
+/// Readings of a page of groups that change.
+const READINGS: usize = 5;
 
 /// A sample of the page: a name, labels, a figure.
 struct Sample {
@@ -216,6 +219,79 @@ pub(super) fn layers(seed: u64) {
     }
 }
 
+/// The groups that a page shows, read again and again while they change: of each level the largest of
+/// those below a group that is shown, where their names have places.
+pub(super) fn rows(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    // Each with the number of the group above it, its level and what it holds.
+    let mut groups = vec![(runtime.root(), 0, 0, None)];
+    for number in 1..rng.random_range(4..20) {
+        let parent = rng.random_range(0..groups.len().min(6));
+        let (above, _, level, _) = &groups[parent];
+        let made = above.create(number as u64, Limits::new());
+        let made = made.expect("nothing is in the way");
+        groups.push((made, parent, level + 1, None));
+    }
+    let (depth, top) = (rng.random_range(1..4), pick(rng, &[1, 2, 2, 3, 50]));
+    let most = pick(rng, &[None, None, Some(1), Some(3), Some(usize::MAX)]);
+    let exposition = Exposition::new(&runtime).depth(depth).top(top);
+    let exposition = match most {
+        Some(most) => exposition.names(most),
+        None => exposition,
+    };
+    let places = most.unwrap_or(top * PLACES);
+    let mut names = vec![BTreeSet::new(); depth + 1];
+    for _ in 0..READINGS {
+        for (group, .., held) in &mut groups {
+            if held.is_none() || rng.random() {
+                let bytes = rng.random_range(1..50_000);
+                let new = rng.random_bool(0.8).then(|| group.charge(bytes));
+                *held = new.map(|held| held.expect("no limit"));
+            }
+        }
+        let usages: BTreeSet<_> = groups.iter().map(|of| (of.2, of.0.usage())).collect();
+        // Of two that use as much either may be shown.
+        if usages.len() < groups.len() {
+            continue;
+        }
+        let mut known = BTreeMap::new();
+        let root = groups[0].0.usage();
+        known.insert((String::from("/"), 0), root);
+        let mut above = BTreeSet::from([0]);
+        for level in 1..=depth {
+            let is_below = |&number: &usize| number > 0 && above.contains(&groups[number].1);
+            let mut below: Vec<usize> = (0..groups.len()).filter(is_below).collect();
+            if below.is_empty() {
+                break;
+            }
+            below.sort_by_key(|&number| std::cmp::Reverse(groups[number].0.usage()));
+            let names: &mut BTreeSet<usize> = &mut names[level];
+            let has_place = |number: &usize| {
+                names.contains(number) || names.len() < places && names.insert(*number)
+            };
+            let shown: Vec<usize> = below.into_iter().filter(has_place).take(top).collect();
+            let sum: u64 = shown.iter().map(|&number| groups[number].0.usage()).sum();
+            known.insert((String::from("other"), level), root - sum);
+            let rows = shown.iter().map(|&number| &groups[number].0);
+            known.extend(rows.map(|group| ((group.path(), level), group.usage())));
+            above = shown.into_iter().collect();
+        }
+        let page = exposition.openmetrics();
+        let rows = parse(&page).into_iter();
+        let rows = rows.filter(|it| it.name == "memcg_usage_bytes");
+        let found: BTreeMap<_, _> = rows
+            .map(|it| {
+                let level: usize = it.labels["depth"].parse().expect("a number");
+                let usage: u64 = it.figure.parse().expect("a number");
+                ((it.labels["group"].clone(), level), usage)
+            })
+            .collect();
+        assert_eq!(found, known, "{top} of each level, and {places} names");
+    }
+}
+
 /// How names say units, and what a sample of one is divided by.
 fn said(unit: Unit) -> (&'static str, f64) {
     match unit {
@@ -365,9 +441,12 @@ impl Life {
         let has_ledger = form >= 4;
         let top = if form >= 6 { 1 } else { 50 };
         let items: Vec<_> = runtime.items().collect();
+        // Of those alone that the page may show.
         let of_groups = |life: &Life| -> Vec<Option<Samples>> {
-            let handles = life.handles.iter().map(|of| of.first());
+            let levels = (0..life.handles.len()).map(|group| life.twin.levels(group).count() - 1);
+            let handles = life.handles.iter().zip(levels);
             handles
+                .map(|(of, level)| of.first().filter(|_| level <= depth))
                 .map(|of| of.map(|group| samples_of(group, &items, has_ledger)))
                 .collect()
         };
@@ -396,8 +475,6 @@ impl Life {
         let exposition = kept.exposition.clone();
         let page = exposition.openmetrics();
         assert!(page.ends_with("# EOF\n"), "the whole page");
-        let plain = exposition.text();
-        assert!(!plain.contains("# EOF"), "a page of plain text");
         let samples = parse(&page);
         let mut seen = BTreeSet::new();
         for Sample { name, labels, .. } in &samples {
@@ -523,7 +600,10 @@ impl Life {
     fn sinks_agree(&self, form: u8, samples: &[Sample]) {
         let page = &self.adapters.pages.0[&form];
         let (recorded, (observed, units)) = (recorded(&page.exposition), page.observed.collect());
-        let later = parse(&page.exposition.openmetrics());
+        // The same samples in plain text say how they are afterwards.
+        let plain = page.exposition.text();
+        assert!(!plain.contains("# EOF"), "a page of plain text");
+        let later = parse(&plain);
         let by_name = |samples: &[Sample]| -> Samples {
             let of_tree = samples.iter();
             let of_tree = of_tree.filter(|it| !it.labels.contains_key("layer"));
@@ -534,6 +614,8 @@ impl Life {
             named.collect()
         };
         let (before, after) = (by_name(samples), by_name(&later));
+        // Most of the time nothing has happened meanwhile.
+        let after = Some(after).filter(|after| *after != before);
         // Times in whole nanoseconds: a factor is not a divisor.
         let whole = |samples: &Samples| -> Samples {
             let whole = |((name, labels), figure): (&(String, _), &f64)| {
@@ -546,8 +628,9 @@ impl Life {
             };
             samples.iter().map(whole).collect()
         };
-        let named = (whole(&before), whole(&after));
-        agree("a recorder", &whole(&recorded), &named.0, &named.1);
+        let named = (whole(&before), after.as_ref().map(whole));
+        let later = named.1.as_ref().unwrap_or(&named.0);
+        agree("a recorder", &whole(&recorded), &named.0, later);
         // Names there have points and no units. A time is in nanoseconds, but for those of
         // pressure; and what has a unit of its own says that beside.
         let as_observed = |samples: Samples| -> Samples {
@@ -590,8 +673,10 @@ impl Life {
             };
             samples.into_iter().map(observed).collect()
         };
-        let (before, after) = (whole(&as_observed(before)), whole(&as_observed(after)));
-        agree("a meter", &whole(&observed), &before, &after);
+        let before = whole(&as_observed(before));
+        let after = after.map(|after| whole(&as_observed(after)));
+        let later = after.as_ref().unwrap_or(&before);
+        agree("a meter", &whole(&observed), &before, later);
         for (name, unit) in units {
             let known = match name.strip_prefix("memcg.").unwrap_or(&name) {
                 of if of.starts_with("pressure.") => "s",

@@ -43,7 +43,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{ChargeError, RuntimeBuilder};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -138,6 +138,18 @@ impl<T: Send + 'static> Waits<T> {
     }
 }
 
+/// Waits until it was called: what a clock or a client does comes by itself.
+fn is_called(rung: &Rung) -> bool {
+    let until = Instant::now() + Duration::from_secs(5);
+    while !rung.0.swap(false, Ordering::SeqCst) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    true
+}
+
 /// The waker of the next poll: each third one is another than that before.
 fn renew(rung: &mut Arc<Rung>, polls: u32) {
     if polls.is_multiple_of(3) {
@@ -212,6 +224,7 @@ impl Life {
             | Adapter::Leave(_) => self.step_requests(op, adapter),
             Adapter::Serve(..) => self.serve_connection(op, adapter),
             Adapter::Streams(..) => self.serve_streams(op, adapter),
+            Adapter::Alone(seed) => allocators::live(*seed),
             Adapter::Paced(seed) => paced::live(*seed),
             Adapter::Layered(seed) => layered::live(*seed),
             Adapter::Slow(seed) => slow::live(*seed),
@@ -220,11 +233,15 @@ impl Life {
             Adapter::HostLevels(seed) => levels::read(*seed),
             Adapter::HostSystem(seed) => systems::live(*seed),
             Adapter::HostReclaims(seed) => levels::reclaim(*seed),
-            Adapter::HostUncharged(seed) => levels::make_room(*seed),
+            Adapter::HostUncharged(seed) => {
+                levels::make_room(*seed);
+                levels::built(*seed);
+            }
             Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Lines(seed) => {
                 sinks::lines(*seed);
                 metrics::layers(*seed);
+                metrics::rows(*seed);
             }
             Adapter::Pages(..)
             | Adapter::PushPages(..)

@@ -28,6 +28,9 @@ use crate::machine::PAGE;
 use crate::script::pick;
 
 const STEPS: usize = 30;
+const CHUNK_STEPS: usize = 60;
+const VECTOR_STEPS: u64 = 12;
+const SLAB_STEPS: u64 = 14;
 
 /// Small enough for one page of the system to have several.
 type Row = [u64; 50];
@@ -82,18 +85,22 @@ impl OfProcessors {
     }
 }
 
-/// What was written into the table, in this order.
-#[derive(Default)]
-struct Written(Vec<(Range<usize>, PageNode)>);
+/// What was written into the table, in this order, whose pages may be parts of the system's, or
+/// several of these.
+struct Written {
+    page: usize,
+    all: Vec<(Range<usize>, PageNode)>,
+}
 
 impl Written {
     /// A range stands for every page that it touches.
     fn page(&self, address: usize) -> PageNode {
-        let page = address / PAGE;
+        let page = address / self.page;
         let holds = |range: &Range<usize>| {
-            !range.is_empty() && (range.start / PAGE..=(range.end - 1) / PAGE).contains(&page)
+            let pages = range.start / self.page..=range.end.saturating_sub(1) / self.page;
+            !range.is_empty() && pages.contains(&page)
         };
-        let last = self.0.iter().rfind(|(range, _)| holds(range));
+        let last = self.all.iter().rfind(|(range, _)| holds(range));
         last.map_or(PageNode::Unmapped, |(_, found)| *found)
     }
 
@@ -101,7 +108,7 @@ impl Written {
     fn add(&self, range: Range<usize>, on: &mut BTreeMap<Option<NodeId>, i64>) {
         let mut at = range.start;
         while at < range.end {
-            let end = (at / PAGE + 1) * PAGE;
+            let end = (at / self.page + 1) * self.page;
             let end = end.min(range.end);
             *on.entry(self.page(at).node()).or_default() += (end - at) as i64;
             at = end;
@@ -129,12 +136,14 @@ struct World {
     items: Vec<u64>,
     /// The most items of the pages that the vector has.
     touched: usize,
+    /// Pages lie elsewhere since the vector has looked.
+    has_moved: bool,
     next: u64,
 }
 
 impl World {
-    fn new(nodes: u16) -> World {
-        let table = Arc::new(NodeTable::new(PAGE));
+    fn new(nodes: u16, page: usize) -> World {
+        let table = Arc::new(NodeTable::new(page));
         let builder = Runtime::builder().batch(0).nodes(nodes.into());
         let builder = builder.node_of(Arc::clone(&table));
         let runtime = builder.build().expect("a configuration that holds");
@@ -150,7 +159,10 @@ impl World {
         World {
             nodes,
             table,
-            written: Written::default(),
+            written: Written {
+                page,
+                all: Vec::new(),
+            },
             asked: (0, 0),
             stranger,
             store: KmemStore::new_in(&groups[0]),
@@ -163,6 +175,7 @@ impl World {
             vec: KmemVec::new_in(&groups[1]),
             items: Vec::new(),
             touched: 0,
+            has_moved: false,
             next: 0,
             groups,
             runtime,
@@ -171,6 +184,7 @@ impl World {
 
     fn step(&mut self, rng: &mut Xoshiro256PlusPlus) {
         self.next += 1;
+        let was_at = self.vec.as_ptr();
         let group = rng.random_range(0..self.groups.len());
         let node = NodeId::new(rng.random_range(0..self.nodes + 1));
         let of = self.groups[group].clone();
@@ -249,8 +263,14 @@ impl World {
             13 => self.move_pages_of_vector(rng),
             _ => self.move_pages(rng),
         }
-        // It has moved, or its new pages were never asked for.
-        self.vec.relocate();
+        // It has moved, or its new pages were never asked for. Where none has moved since, one look at
+        // those that nobody has looked at does as well.
+        let has_moved = std::mem::take(&mut self.has_moved) || self.vec.as_ptr() != was_at;
+        if has_moved || rng.random() {
+            self.vec.relocate();
+        } else {
+            self.vec.settle();
+        }
         self.holds(rng);
     }
 
@@ -336,6 +356,7 @@ impl World {
         if all.is_empty() {
             return;
         }
+        self.has_moved = true;
         for _ in 0..pick(rng, &[1, 1, 8]) {
             let start = all[rng.random_range(0..all.len())];
             let start = match rng.random_range(0..3) {
@@ -355,11 +376,18 @@ impl World {
             } else {
                 self.table.set(range.clone(), found);
             }
-            self.written.0.push((range.clone(), found));
-            // Its whole pages have moved.
-            let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
-            if !range.is_empty() {
-                self.per_cpu.migrated(pages);
+            self.written.all.push((range.clone(), found));
+            // Each page that it touches has moved. Of a page that is larger than the system's all of
+            // that is said.
+            let page = self.written.page.max(PAGE);
+            let whole = range.start / page * page..range.end.next_multiple_of(page);
+            let said = if page > PAGE || rng.random() {
+                whole
+            } else {
+                range
+            };
+            if !said.is_empty() {
+                self.per_cpu.migrated(said);
             }
         }
         self.store.relocate();
@@ -372,13 +400,14 @@ impl World {
         let (from, to) = (node(rng), node(rng));
         let pages = pick(rng, &[0, 1, 3, usize::MAX]);
         let before = self.vec.placement();
+        self.has_moved = true;
         let moved = self.vec.migrated(from, to, pages);
-        let known = pages.min(before.on_node(from) as usize / PAGE);
+        let bytes = (pages.saturating_mul(PAGE) as u64).min(before.on_node(from));
+        let known = bytes as usize / PAGE;
         let found = self.vec.placement();
         assert_eq!(found.bytes(), before.bytes(), "all of it");
         if from != to {
             assert_eq!(moved, known, "pages that were there");
-            let bytes = (known * PAGE) as u64;
             let known = [before.on_node(from) - bytes, before.on_node(to) + bytes];
             let found = [from, to].map(|node| found.on_node(node));
             assert_eq!(found, known, "of pages from {from:?} to {to:?}");
@@ -410,6 +439,11 @@ impl World {
         let of_both = before.iter().zip(&after);
         let moved = of_both.filter(|(before, after)| before != after).count();
         assert_eq!(mapped - self.store.mapped(), done.freed, "of {done:?}");
+        let again = self.store.compact();
+        assert_eq!(
+            again.freed, 0,
+            "what one call leaves: {again:?} after {done:?}"
+        );
         assert!(done.moved >= moved, "{moved} have moved, of {done:?}");
         let is_one_node = self.nodes == 1 && done.moved_nodes > 0;
         assert!(done.moved_nodes <= done.moved && !is_one_node, "{done:?}");
@@ -448,8 +482,9 @@ impl World {
             let mut known: [BTreeMap<Option<NodeId>, i64>; 3] = Default::default();
             let [kernel, slab, per_cpu] = &mut known;
             for it in self.stored.iter().filter(|it| it.group == number) {
-                // All of a string is where its page is.
-                let node = self.written.page(self.address(it.key)).node();
+                // All of a string is where its page begins.
+                let page = self.address(it.key) / PAGE * PAGE;
+                let node = self.written.page(page).node();
                 *kernel.entry(node).or_default() += KmemStore::object_bytes(it.bytes.len()) as i64;
             }
             if number == 1 {
@@ -490,9 +525,9 @@ impl World {
 
     fn table_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
         let mut pages = self.addresses();
-        let edges = self.written.0.iter().rev().take(8);
+        let edges = self.written.all.iter().rev().take(8);
         pages.extend(edges.flat_map(|(range, _)| {
-            let before = range.start.saturating_sub(PAGE);
+            let before = range.start.saturating_sub(self.written.page);
             [before, range.start, range.end.saturating_sub(1), range.end]
         }));
         let from = rng.random_range(0..pages.len() + 1);
@@ -643,9 +678,201 @@ fn grow_by_what_is_needed() {
     assert_eq!((root.live(), of_tier.live()), (0, 0), "live at the end");
 }
 
+/// A chunk of an allocator, by the address of its first unit: which granules are taken.
+struct ChunkOf {
+    start: usize,
+    taken: Vec<bool>,
+}
+
+impl ChunkOf {
+    /// The first run of so many free granules, at a multiple of that.
+    fn fits(&self, many: usize, align: usize) -> Option<usize> {
+        let is_free = |at: &usize| !self.taken[*at..*at + many].contains(&true);
+        let starts = (0..=self.taken.len() - many).step_by(align);
+        starts.into_iter().find(is_free)
+    }
+}
+
+/// Objects of all sizes and alignments come and go: a chunk is mapped where none has room, and then
+/// alone.
+fn chunks_are_used(rng: &mut Xoshiro256PlusPlus, group: &Group) {
+    let granule = pick(rng, &[8, 256, 512]);
+    let shape = PerCpuShape::new().with_unit(PAGE).with_granule(granule);
+    let allocator = PerCpuAllocator::new(group, shape).expect("a small chunk");
+    let mut chunks: Vec<ChunkOf> = Vec::new();
+    // Each with the place of its chunk and its granules.
+    let mut all: Vec<(PerCpuBytes, usize, Range<usize>)> = Vec::new();
+    for step in 0..CHUNK_STEPS {
+        if !all.is_empty() && rng.random_bool(0.45) {
+            let (bytes, start, granules) = all.swap_remove(rng.random_range(0..all.len()));
+            let of = chunks.iter_mut().find(|of| of.start == start);
+            of.expect("it is there").taken[granules].fill(false);
+            let before = allocator.chunk_count();
+            drop(bytes);
+            if allocator.chunk_count() < before {
+                chunks.retain(|of| of.start != start);
+            }
+            let is_empty = |of: &&ChunkOf| !of.taken.contains(&true);
+            let empty = chunks.iter().filter(is_empty).count();
+            assert!(empty <= 1, "{empty} chunks have nothing, and are kept");
+            continue;
+        }
+        let size: usize = pick(rng, &[1, 256, 700, 1_000, 1_400, 2_000, 3_000]);
+        let align: usize = pick(rng, &[1, 8, 256, 1_024, 2_048]);
+        let (many, aligned) = (size.div_ceil(granule), align.max(granule) / granule);
+        let fits = chunks.iter().any(|of| of.fits(many, aligned).is_some());
+        let before = allocator.chunk_count();
+        let layout = Layout::from_size_align(size, align).expect("small");
+        let bytes = allocator.allocate(layout, group).expect("no limit");
+        let new = allocator.chunk_count() - before;
+        assert_eq!(
+            new,
+            usize::from(!fits),
+            "new chunks at step {step}, for {size} bytes at a multiple of {align}"
+        );
+        let at = bytes.as_ptr(0).expect("a processor").addr().get();
+        assert!(at.is_multiple_of(align), "{at:#x}, asked for {align}");
+        if new > 0 {
+            // It is the first there.
+            chunks.push(ChunkOf {
+                start: at,
+                taken: vec![false; PAGE / granule],
+            });
+        }
+        let mut of = chunks.iter_mut();
+        let of = of.find(|of| (of.start..of.start + PAGE).contains(&at));
+        let of = of.expect("a chunk that is known");
+        let first = (at - of.start) / granule;
+        let granules = first..first + many;
+        let is_free = !of.taken[granules.clone()].contains(&true);
+        assert!(is_free, "{granules:?} are another one's");
+        of.taken[granules.clone()].fill(true);
+        all.push((bytes, of.start, granules));
+    }
+}
+
+/// A slab of any type: its pages are those that have objects, and one more, and each object pays for
+/// what it takes and its part of the page.
+fn slab_of<T: PartialEq>(rng: &mut Xoshiro256PlusPlus, make: fn(u64) -> T) {
+    let nodes = rng.random_range(1..3);
+    let builder = Runtime::builder().batch(0).nodes(nodes);
+    let runtime = builder.node_of(Arc::new(NodeTable::new(PAGE))).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let group = runtime.root();
+    let slab = KmemSlab::<T>::new_in(&group);
+    let (each, of_page) = (slab.object_bytes(), slab.objects_per_page());
+    assert!(each >= size_of::<T>() as u64, "an object pays for itself");
+    let mut all: Vec<(u64, usize, KmemBox<T>)> = Vec::new();
+    for number in 0..SLAB_STEPS {
+        if rng.random_bool(0.6) {
+            for _ in 0..pick(rng, &[1, of_page.min(4), 2]) {
+                let node = rng.random_range(0..nodes);
+                let (before, room) = (slab.page_count(), slab.page_count() * of_page);
+                let has_room = nodes == 1 && all.len() < room;
+                let object = slab.insert_on(&group, NodeId::new(node as u16), make(number));
+                all.push((number, node, object.expect("no limit")));
+                let is_right = !has_room || slab.page_count() == before;
+                assert!(is_right, "a page is mapped, and others have room");
+            }
+        } else if !all.is_empty() {
+            let (number, _, object) = all.swap_remove(rng.random_range(0..all.len()));
+            match rng.random() {
+                true => drop(object),
+                false => assert!(object.into_inner() == make(number), "moved out"),
+            }
+        }
+        let is_it = |it: &(u64, usize, KmemBox<T>)| *it.2 == make(it.0);
+        assert!(all.iter().all(is_it), "objects of {} bytes", size_of::<T>());
+        assert_eq!(group.live(), all.len() as u64 * each, "live");
+        let least = all.len().div_ceil(of_page);
+        let pages: BTreeSet<(usize, usize)> = (all.iter())
+            .map(|(_, node, it)| {
+                let at = std::ptr::from_ref::<T>(it).addr() / PAGE;
+                (*node, at)
+            })
+            .collect();
+        // An object of nothing lies anywhere in its page, and large pages are several of the system's.
+        let most = pages.len() + nodes;
+        let has = slab.page_count();
+        assert!(
+            (least..=most).contains(&has),
+            "{has} pages, {least} to {most}"
+        );
+    }
+    drop(all);
+    let has = slab.page_count();
+    assert!(has <= nodes, "{has} empty pages are kept");
+    assert_eq!(group.live(), 0, "live at the end");
+}
+
+/// A vector of any type grows and shrinks: what it is charged for are its whole pages, and those that
+/// nobody has touched are on no node.
+fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
+    rng: &mut Xoshiro256PlusPlus,
+    page: usize,
+    make: fn(u64) -> T,
+) {
+    let size = size_of::<T>();
+    let nodes = rng.random_range(1..3);
+    let table = Arc::new(NodeTable::new(page));
+    let builder = Runtime::builder().batch(0).nodes(nodes);
+    let runtime = builder.node_of(Arc::clone(&table)).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let group = runtime.root();
+    let mut vec = KmemVec::<T>::new_in(&group);
+    let mut items: Vec<T> = Vec::new();
+    let mut touched = 0;
+    for number in 0..VECTOR_STEPS {
+        let many = pick(rng, &[1, 3, 200]).min(4 * PAGE / size.max(64));
+        match rng.random_range(0..6) {
+            0 | 1 => {
+                for _ in 0..many {
+                    vec.push(make(number)).expect("no limit");
+                    items.push(make(number));
+                }
+            }
+            2 => {
+                let more = vec![make(number); many];
+                vec.extend_from_slice(&more).expect("no limit");
+                items.extend(more);
+            }
+            3 => {
+                let keep = items.len() - many.min(items.len());
+                vec.truncate(keep);
+                items.truncate(keep);
+            }
+            4 => assert_eq!(vec.pop(), items.pop(), "the last one"),
+            _ => {
+                vec.shrink_to_fit();
+                let whole = (items.len() * size).next_multiple_of(PAGE);
+                assert_eq!(group.live(), whole as u64, "shrunk, {size} bytes each");
+                touched = touched.min(whole);
+            }
+        }
+        touched = touched.max((items.len() * size).next_multiple_of(PAGE));
+        assert!(*vec == *items, "items of {size} bytes");
+        let all = group.live() as usize;
+        assert!(all.is_multiple_of(PAGE), "whole pages are charged");
+        let capacity = all.checked_div(size).unwrap_or(usize::MAX);
+        assert_eq!(vec.capacity(), capacity, "room for {size} bytes each");
+        assert_eq!(vec.placement().bytes(), all as u64, "accounted");
+        let start = vec.as_ptr().addr();
+        table.set(start..start + all.max(1), NodeId::new(0));
+        if all > 0 && rng.random() {
+            vec.settle();
+            let unplaced = vec.placement().unplaced() as usize;
+            let known = if nodes == 1 { 0 } else { all - touched };
+            assert_eq!(unplaced, known, "{size} bytes each, pages of {page}");
+        }
+    }
+    drop(vec);
+    assert_eq!(group.live(), 0, "live at the end");
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut world = World::new(rng.random_range(1..5));
+    let page = pick(rng, &[PAGE / 4, PAGE, PAGE, PAGE, 4 * PAGE]);
+    let mut world = World::new(rng.random_range(1..5), page);
     if rng.random() {
         // Each runtime has one.
         let of = |group: &Group| PerCpuAllocator::of(group).expect("a small chunk");
@@ -655,6 +882,19 @@ pub(super) fn live(seed: u64) {
     }
     caches_give_room(&world);
     grow_by_what_is_needed();
+    chunks_are_used(rng, &world.groups[0]);
+    match rng.random_range(0..4) {
+        0 => slab_of(rng, |_| ()),
+        1 => slab_of(rng, |number| [number as u8; 40_000]),
+        2 => slab_of(rng, |number| [number; 1_000]),
+        _ => slab_of(rng, |number| [number as u8; 3]),
+    }
+    match rng.random_range(0..4) {
+        0 => vector_of(rng, page, |_| ()),
+        1 => vector_of(rng, page, |number| [number as u8; 3]),
+        2 => vector_of(rng, page, |number| [number; 300]),
+        _ => vector_of(rng, page, |number| [number; 650]),
+    }
     (0..STEPS).for_each(|_| world.step(rng));
     world.end();
 }

@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,21 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tokio::io::AsyncWrite;
 
+use super::{Rung, is_called};
+use crate::script::pick;
+
 const STEPS: usize = 14;
 
-/// A write may be pending for so long. Of one wait twice this counts at most.
-const TIME: Duration = Duration::from_millis(1);
+/// So long a write may be pending, and how much of one wait counts: two looks, of which each is an
+/// eighth of that, or a millisecond.
+const TIMES: [(Duration, Duration); 3] = [
+    (Duration::from_millis(1), Duration::from_millis(2)),
+    (Duration::from_millis(1), Duration::from_millis(2)),
+    (Duration::from_millis(8), Duration::from_millis(2)),
+];
+
+/// Bytes of a write.
+const BYTES: usize = 100;
 
 /// A socket that takes what it is told to.
 #[derive(Default)]
@@ -58,39 +70,60 @@ impl AsyncWrite for Takes {
     }
 }
 
-/// The time that has counted, and since when a write is pending: before and after that call.
-#[derive(Default)]
+/// The time that is left, at least and at most, and since when a write is pending: before and after
+/// that call.
 struct Twin {
+    time: Duration,
+    counts: Duration,
+    rate: u64,
     least: Duration,
     most: Duration,
     pending: Option<(Instant, Instant)>,
 }
 
 impl Twin {
+    fn new((time, counts): (Duration, Duration), rate: u64) -> Twin {
+        Twin {
+            time,
+            counts,
+            rate,
+            least: time,
+            most: time,
+            pending: None,
+        }
+    }
+
     fn call(&mut self, polled: Poll<io::Result<usize>>, begun: Instant) {
         let ended = Instant::now();
         if let Some((before, after)) = self.pending.take() {
-            self.least += begun.saturating_duration_since(after).min(TIME * 2);
-            self.most += ended.saturating_duration_since(before);
+            let counts = |passed: Duration| passed.min(self.counts);
+            let [least, most] = [
+                counts(begun.saturating_duration_since(after)),
+                counts(ended.saturating_duration_since(before)),
+            ];
+            self.least = self.least.saturating_sub(most);
+            self.most = self.most.saturating_sub(least);
         }
         match polled {
             Poll::Pending => {
-                assert!(
-                    self.least < TIME,
-                    "pending for {:?}, and no end",
-                    self.least
-                );
+                assert!(!self.most.is_zero(), "its time is over, and it is no end");
                 self.pending = Some((begun, ended));
             }
             Poll::Ready(Ok(bytes)) => {
-                // What is taken gives all of the time back; that all was handed on says nothing.
-                if bytes > 0 {
-                    *self = Twin::default();
+                // What is taken gives time back, or all of it where no rate is asked for; that all
+                // was handed on says nothing.
+                let bought = match self.rate {
+                    0 if bytes > 0 => self.time,
+                    0 => Duration::ZERO,
+                    rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
+                };
+                for left in [&mut self.least, &mut self.most] {
+                    *left = self.time.min(*left + bought);
                 }
             }
             Poll::Ready(Err(error)) => {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-                assert!(self.most >= TIME, "ended, and pending for {:?}", self.most);
+                assert!(self.least.is_zero(), "ended, and {:?} are left", self.least);
             }
         }
     }
@@ -98,23 +131,33 @@ impl Twin {
 
 pub(super) fn live(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let pace = ConnectionPace::new().write_timeout(TIME).least_rate(0);
+    let times = pick(&mut rng, &TIMES);
+    let (time, counts) = times;
+    // At a rate a write buys less than a wait that counts.
+    let rate = pick(&mut rng, &[0, 100_000]);
+    let pace = ConnectionPace::new()
+        .write_timeout(time)
+        .least_rate(rate as usize);
     let mut connection: PacedConnection<Takes> = pace.connection(Takes::default());
-    let mut context = Context::from_waker(Waker::noop());
-    let mut twin = Twin::default();
+    let rung = Arc::<Rung>::default();
+    let waker = Waker::from(Arc::clone(&rung));
+    let mut context = Context::from_waker(&waker);
+    let mut twin = Twin::new(times, rate);
+    // Some clients take next to nothing.
+    let takes = pick(&mut rng, &[0.5, 0.1]);
     for _ in 0..STEPS {
         match rng.random_range(0..8) {
             // Nothing is to be sent, or the client takes nothing.
-            0 => std::thread::sleep(TIME * 3),
-            1 => std::thread::sleep(TIME / 4),
+            0 => std::thread::sleep(counts * 3 / 2),
+            1 => std::thread::sleep(counts / 8),
             step => {
-                connection.get_mut().is_ready = rng.random();
+                connection.get_mut().is_ready = rng.random_bool(takes);
                 let begun = Instant::now();
                 let mut connection = Pin::new(&mut connection);
                 let polled = match step {
-                    2 | 3 => connection.as_mut().poll_write(&mut context, &[7; 100]),
+                    2 | 3 => connection.as_mut().poll_write(&mut context, &[7; BYTES]),
                     4 => {
-                        let slices = [&[] as &[u8], &[7; 60], &[7; 40]].map(IoSlice::new);
+                        let slices = [&[] as &[u8], &[7; BYTES - 40], &[7; 40]].map(IoSlice::new);
                         connection
                             .as_mut()
                             .poll_write_vectored(&mut context, &slices)
@@ -125,8 +168,11 @@ pub(super) fn live(seed: u64) {
                         .map_ok(|()| 0),
                     _ => connection.as_mut().poll_flush(&mut context).map_ok(|()| 0),
                 };
-                let has_failed = matches!(polled, Poll::Ready(Err(_)));
+                let (has_failed, waits) =
+                    (matches!(polled, Poll::Ready(Err(_))), polled.is_pending());
                 twin.call(polled, begun);
+                let sleeps = waits && rng.random_bool(0.2);
+                assert!(!sleeps || is_called(&rung), "it waits, and nobody looks");
                 if has_failed {
                     return;
                 }

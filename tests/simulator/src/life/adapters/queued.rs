@@ -13,8 +13,10 @@ use memcg_tokio::{
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc::error::TryRecvError;
 
+use super::Waits;
 use super::channels::{Message, droppable_overhead, message, number_of};
 use crate::script::pick;
 
@@ -132,7 +134,11 @@ impl Queued {
         let (number, message) = self.next_message(rng);
         let Some(sender) = &self.sender else { return };
         let bytes = (message.len() + message_overhead::<Message>()) as u64;
-        let (fits, sent) = (self.fits(bytes, 0), sender.try_send(message));
+        let fits = self.fits(bytes, 0);
+        let sent = match fits && rng.random() {
+            true => sender.blocking_send(message),
+            false => sender.try_send(message),
+        };
         match sent {
             Ok(()) => {
                 assert!(fits && !self.is_closed, "{bytes} bytes are sent");
@@ -233,7 +239,14 @@ impl Queued {
                 }
                 Err(error) => Some(error == TryRecvError::Disconnected),
             },
-            3 => over(&receiver.poll_recv_charged(&mut context).map(|it| {
+            // It would wait where nothing is there, and something may come.
+            6 if !self.queue.is_empty() || self.is_closed || self.sender.is_none() => {
+                let received = receiver.blocking_recv();
+                let is_there = received.is_some();
+                taken.extend(received);
+                (!is_there).then_some(true)
+            }
+            3 | 6 => over(&receiver.poll_recv_charged(&mut context).map(|it| {
                 let is_there = it.is_some();
                 charged.extend(it);
                 is_there
@@ -311,8 +324,143 @@ fn large_messages(many: usize) {
     }
 }
 
+/// What ends the waits of many senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    Closes,
+    ReceiverGoes,
+    Offline,
+    MaxFalls,
+    /// The largest alone never fit.
+    MaxFallsBelowSome,
+    MaxRises,
+    Receives,
+}
+
+/// Many senders wait, some of them go, and something ends the waits of all others: each is woken and
+/// has its answer, and what is sent comes in the order in which they came.
+fn many_wait(rng: &mut Xoshiro256PlusPlus) {
+    let tokio = Builder::new_current_thread().build();
+    let tokio = tokio.expect("a runtime of one thread");
+    let runtime = memcg::Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let limits = Limits::new().max(pick(rng, &[4_000, 20_000]));
+    let group = runtime.root().create("queue", limits);
+    let group = group.expect("nothing is in the way");
+    let (sender, receiver) = channel::<Message>(&group);
+    let mut sent = 0;
+    let (oldest, may_be_dropped) = (sender.lossy(DropPolicy::Oldest), rng.random());
+    while sender.capacity() >= 300 + droppable_overhead() {
+        let message = message(sent, 300);
+        let is_sent = match may_be_dropped {
+            true => oldest.send(message).is_ok(),
+            false => sender.try_send(message).is_ok(),
+        };
+        assert!(is_sent, "message {sent} fits");
+        sent += 1;
+    }
+    // What is left is too little for any.
+    let left = sender.capacity() as usize;
+    let rest = group.try_charge(left).expect("it is there");
+    let many = pick(rng, &[1, 2, 15, 16, 17, 33, 70]);
+    let mut sends: Vec<(u64, usize, Waits<_>)> = Vec::new();
+    for number in sent..sent + many {
+        let size = pick(rng, &[300, 300, 900]);
+        let message = message(number, size);
+        let sender = sender.clone();
+        let send = Waits::new(async move { sender.send(message).await });
+        sends.push((number, size, send));
+    }
+    // The first polls do no more than let others run.
+    for _ in 0..6 {
+        for (number, _, send) in &mut sends {
+            let polled = send.poll(tokio.handle());
+            assert!(polled.is_pending(), "message {number} has no room");
+        }
+    }
+    if rng.random() {
+        sends.retain(|_| rng.random_bool(0.8));
+    }
+    let ways = [
+        Ends::Closes,
+        Ends::ReceiverGoes,
+        Ends::Offline,
+        Ends::MaxFalls,
+        Ends::MaxFallsBelowSome,
+        Ends::MaxRises,
+        Ends::Receives,
+    ];
+    let ends = pick(rng, &ways);
+    let mut receiver = Some(receiver).filter(|_| ends != Ends::ReceiverGoes);
+    let set_max = |bytes| {
+        let set = group.memory().set_max_now(Limit::Bytes(bytes));
+        set.expect("no percentage");
+    };
+    match (ends, &mut receiver) {
+        (Ends::Closes, Some(receiver)) => receiver.close(),
+        (Ends::Offline, _) => group.offline_tree(),
+        (Ends::MaxFalls, _) => set_max(100),
+        (Ends::MaxFallsBelowSome, _) => set_max(700),
+        (Ends::MaxRises, _) => set_max(1 << 20),
+        _ => {}
+    }
+    let is_sent = |size: usize| match ends {
+        Ends::MaxRises | Ends::Receives => true,
+        Ends::MaxFallsBelowSome => size < 700,
+        _ => false,
+    };
+    let waited = sends.iter().filter(|(_, size, _)| is_sent(*size));
+    let known: Vec<u64> = (0..sent)
+        .chain(waited.map(|(number, ..)| *number))
+        .collect();
+    let mut received = Vec::new();
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        sends.retain_mut(|(number, size, send)| {
+            let polled = match send.is_rung() {
+                true => send.poll(tokio.handle()),
+                false => return true,
+            };
+            goes_on = true;
+            let Poll::Ready(ended) = polled else {
+                return true;
+            };
+            let is_right = match &ended {
+                Ok(()) => is_sent(*size),
+                Err(SendError::Closed(_)) => matches!(ends, Ends::Closes | Ends::ReceiverGoes),
+                Err(SendError::Refused(_, error)) if error.is_offline() => ends == Ends::Offline,
+                Err(SendError::Refused(_, error)) => {
+                    let never = matches!(ends, Ends::MaxFalls | Ends::MaxFallsBelowSome);
+                    error.is_over_limit() && never && !is_sent(*size)
+                }
+                Err(_) => false,
+            };
+            assert!(is_right, "message {number}, {ends:?}: {ended:?}");
+            false
+        });
+        // Those that never fit know so before there is room.
+        let never = sends.iter().filter(|(_, size, _)| !is_sent(*size)).count();
+        assert!(goes_on || never == 0, "{never} of {many} wait on: {ends:?}");
+        let next = (ends == Ends::Receives || !goes_on)
+            .then(|| receiver.as_mut()?.try_recv().ok())
+            .flatten();
+        goes_on |= next.is_some();
+        received.extend(next.as_ref().map(number_of));
+    }
+    let wait = sends.len();
+    assert_eq!(wait, 0, "of {many} senders so many wait on: {ends:?}");
+    if receiver.is_some() {
+        assert_eq!(received, known, "messages, of {many} that waited: {ends:?}");
+    }
+    drop(rest);
+    let left = (group.live(), group.waiting_count());
+    assert_eq!(left, (0, 0), "live, and in line: {ends:?}");
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    many_wait(rng);
     let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
     for _ in 0..STEPS {
         match rng.random_range(0..24) {
@@ -321,7 +469,7 @@ pub(super) fn live(seed: u64) {
             11 | 12 => life.send_lossy(rng, 1),
             13..=17 => {
                 let most = pick(rng, &[0, 1, 2, 40]);
-                life.receive(rng.random_range(0..6), most);
+                life.receive(rng.random_range(0..7), most);
             }
             18..=20 => {
                 let (level, max) = (rng.random_range(0..3), pick(rng, &MAXES));

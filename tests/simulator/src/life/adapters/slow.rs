@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, EXPECT};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
-use memcg::{Charge, Group, Limit, Limits, Runtime};
+use memcg::{Charge, Group, GroupName, Limit, Limits, Runtime};
 use memcg_tower::{
     AdmissionFigures, AdmissionLayer, BodyError, Classification, PromisedBytes, Refusal,
     RefusalKind, ResponseBody,
@@ -26,10 +26,10 @@ use rand::{RngExt, SeedableRng};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::Rung;
 use super::connections::lock;
 use super::layered::says_figures;
 use super::requests::{Broken, Coming, Desk, Frames, Handler, Inbox, Word};
+use super::{Rung, is_called};
 use crate::script::pick;
 
 /// A body may keep its reader waiting for so long.
@@ -117,7 +117,7 @@ fn answer(frames: Vec<Bytes>, says_length: bool) -> Word {
 
 fn tenant(runtime: &Runtime, max: u64) -> Group {
     let limits = Limits::new().max(Limit::Bytes(max));
-    let made = runtime.root().create("tenant", limits);
+    let made = runtime.root().create(GroupName::Unnamed, limits);
     made.expect("nothing is in the way")
 }
 
@@ -216,7 +216,11 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     }
     let drips = rng.random_range(0..4);
     let mut waited = Waited::new(rate);
-    let mut context = Context::from_waker(Waker::noop());
+    let rung = Arc::<Rung>::default();
+    let waker = Waker::from(Arc::clone(&rung));
+    let mut context = Context::from_waker(&waker);
+    // Some readers are polled where they were woken alone, and nothing comes but the end.
+    let sleeps = drips == 0 && !answers_first && rng.random();
     let is_over = loop {
         let begun = Instant::now();
         waited.polls(begun);
@@ -234,6 +238,7 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 if drips > 0 && has_waited > TIME / 2 && waited.came < 200 {
                     call.comes(drips);
                 }
+                assert!(!sleeps || is_called(&rung), "it waits, and is not woken");
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -527,6 +532,106 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     assert_eq!(PromisedBytes::to(&tenant).bytes, 0, "promised at the end");
 }
 
+/// The line of requests that wait to promise their bodies, in the order in which they came: each with
+/// its number and its bytes.
+#[derive(Default)]
+struct Order {
+    line: Vec<(u64, u64)>,
+    run: Vec<(u64, u64)>,
+    /// The first, and how much may still pass it.
+    passed: Option<(u64, u64)>,
+}
+
+impl Order {
+    fn fits(&self, bytes: u64) -> bool {
+        let promised: u64 = self.run.iter().map(|of| of.1).sum();
+        promised + bytes <= ROOM
+    }
+
+    /// As much may pass the first as it asks for itself.
+    fn may_pass(&mut self) -> Option<u64> {
+        let &(first, bytes) = self.line.first()?;
+        let is_known = self.passed.filter(|of| of.0 == first);
+        let (_, passes) = *self.passed.insert(is_known.unwrap_or((first, bytes)));
+        Some(passes)
+    }
+
+    fn comes(&mut self, number: u64, bytes: u64) {
+        let passes = self.may_pass();
+        if self.fits(bytes) && passes.is_none_or(|passes| bytes <= passes) {
+            self.runs((number, bytes), passes.is_some());
+        } else {
+            self.line.push((number, bytes));
+        }
+    }
+
+    fn runs(&mut self, one: (u64, u64), passes: bool) {
+        if let Some((_, left)) = self.passed.as_mut().filter(|_| passes) {
+            *left -= one.1;
+        }
+        self.line.retain(|of| *of != one);
+        self.run.push(one);
+    }
+
+    /// The first goes where it fits, else the smallest of the others where it may pass.
+    fn settle(&mut self) {
+        while let Some(passes) = self.may_pass() {
+            let smallest = self.line[1..].iter().min_by_key(|of| (of.1, of.0));
+            let smallest = smallest.copied().filter(|of| of.1 <= passes);
+            match (self.line[0], smallest) {
+                (first, _) if self.fits(first.1) => self.runs(first, false),
+                (_, Some(other)) if self.fits(other.1) => self.runs(other, true),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Requests come, go, and leave the line, and each that may run runs.
+fn in_order(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
+    let tenant = tenant(runtime, ROOM);
+    let mut order = Order::default();
+    let mut calls: Vec<(u64, u64, Call)> = Vec::new();
+    for number in 0..ORDER_STEPS {
+        if calls.is_empty() || rng.random_bool(0.6) {
+            let length = pick(rng, &[9_000, 9_000, 12_000, 20_000, 30_000, 50_000]);
+            let of_layer = tenant.clone();
+            let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
+            let layer = layer.overhead(100).response(0).patience(LATEST * 100);
+            let mut call = Call::new(layer, &tenant, Some(length), |request| {
+                *request.version_mut() = Version::HTTP_2;
+            });
+            order.comes(number, length + 100);
+            assert!(call.poll().is_pending(), "its handler has said nothing");
+            calls.push((number, length + 100, call));
+        } else {
+            // Some of those that leave have waited.
+            let (number, ..) = calls.remove(rng.random_range(0..calls.len()));
+            order.run.retain(|of| of.0 != number);
+            order.line.retain(|of| of.0 != number);
+        }
+        order.settle();
+        while calls.iter().any(|(.., call)| call.is_rung()) {
+            for (.., call) in calls.iter_mut().filter(|(.., call)| call.is_rung()) {
+                assert!(call.poll().is_pending(), "its handler has said nothing");
+            }
+        }
+        let is_called = |(.., call): &&(u64, u64, Call)| lock(&call.desk).called.is_some();
+        let found = calls.iter().filter(is_called).map(|of| (of.0, of.1));
+        let mut known = order.run.clone();
+        known.sort_unstable();
+        assert!(
+            found.clone().eq(known.iter().copied()),
+            "not {known:?} run, of {:?}: {:?}",
+            order.line,
+            found.collect::<Vec<_>>()
+        );
+    }
+    drop(calls);
+    let left = PromisedBytes::to(&tenant);
+    assert_eq!((left.bytes, left.waiting), (0, 0), "promised at the end");
+}
+
 /// The window of an answer, while frames are on their way.
 #[derive(Clone)]
 struct Window {
@@ -555,6 +660,9 @@ enum Comes {
 
 const OVERHEAD: u64 = 100;
 const RESPONSE: u64 = 2_000;
+/// What requests in line share.
+const ROOM: u64 = 60_000;
+const ORDER_STEPS: u64 = 30;
 const PATIENT: Duration = Duration::from_millis(2);
 const KEPT: Duration = Duration::from_millis(8);
 
@@ -670,19 +778,29 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let waker = Waker::from(Arc::clone(&call.rung));
     let mut context = Context::from_waker(&waker);
     let mut kept: Vec<Bytes> = Vec::new();
+    // Some clients take nothing until the end.
+    let keeps = rng.random_bool(0.3);
+    // Some writers are polled where they were woken alone.
+    let sleeps = rng.random_bool(0.3);
+    let mut waits = false;
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < LATEST, "no end");
-        if !kept.is_empty() && rng.random_bool(0.2) {
+        if !keeps && !kept.is_empty() && rng.random_bool(0.2) {
             let frame = kept.remove(rng.random_range(0..kept.len()));
             let bytes = frame.len() as u64;
             drop(frame);
+            assert!(
+                !waits || call.is_rung(),
+                "a frame comes back, and wakes nobody"
+            );
             (twin.taken, twin.are_kept) = (twin.taken - bytes, false);
             twin.free += bytes;
         }
         if rng.random_bool(0.2) {
             std::thread::sleep(PATIENT / 4);
         }
+        call.rung.0.store(false, Ordering::SeqCst);
         let before = Instant::now();
         let polled = body.as_mut().poll_frame(&mut context);
         let after = Instant::now();
@@ -708,6 +826,11 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
             twin.free = 0;
             break;
         }
+        waits = found == Comes::Nothing;
+        if waits && sleeps {
+            assert!(is_called(&call.rung), "it waits, and is not woken");
+            waits = false;
+        }
         let (found, known) = (tenant.live(), twin.live());
         assert_eq!(found, known, "live beside frames on their way");
     }
@@ -731,6 +854,7 @@ pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let runtime = Runtime::builder().batch(0).build();
     let runtime = runtime.expect("a configuration that holds");
+    in_order(rng, &runtime);
     match rng.random_range(0..6) {
         5 if rng.random() => panics_when_woken(&runtime),
         4 | 5 => held_back(rng),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{Bytes, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
@@ -19,6 +19,11 @@ use super::host::{PERIOD, wait_for, write};
 use crate::script::pick;
 
 const STEPS: usize = 5;
+
+/// Periods that a reclaimer takes which is late, and the time that is lost in them, in microseconds:
+/// more than may be lost in one of them, and half of what may in all.
+const LATE: u32 = 40;
+const LOST_LATE: u64 = 1_000;
 const MACHINE: u64 = 64 << 20;
 
 /// The own group first.
@@ -77,7 +82,7 @@ fn figures(rng: &mut Xoshiro256PlusPlus, keys: &[&'static str], grain: u64) -> F
     let of: Vec<_> = of.copied().collect();
     // Files have more than their parts.
     let most = |key: &str| {
-        if ["file", "total_cache"].contains(&key) {
+        if ["file", "total_cache", "kernel"].contains(&key) {
             60
         } else {
             12
@@ -99,6 +104,15 @@ fn in_kib(of: &Figures) -> String {
     of.iter().map(line).collect()
 }
 
+/// The pressure of the machine.
+const OF_MACHINE: &str = "proc/pressure/memory";
+
+/// So many microseconds were lost.
+fn pressure(lost: u64) -> String {
+    let line = |kind| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={lost}\n");
+    line("some") + &line("full")
+}
+
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Says {
@@ -118,7 +132,8 @@ impl Says {
             2 | 3 => Says::Unlimited,
             4 if rng.random_bool(0.3) => Says::Rubbish,
             5 if rng.random_bool(0.2) => Says::Folder,
-            _ => Says::Bytes(rng.random_range(0..40) << 19),
+            // Some are above what the machine has.
+            _ => Says::Bytes(rng.random_range(0..40) << pick(rng, &[19, 19, 22])),
         }
     }
 
@@ -131,10 +146,11 @@ impl Says {
 type Mount = (&'static str, &'static str);
 
 /// Which mounts there are of the hierarchy that limits memory.
-const MOUNTS: [&[Mount]; 6] = [
+const MOUNTS: [&[Mount]; 7] = [
     &[("/", "/sys/fs/cgroup")],
     &[("/a/b", "/sys/fs/cgroup")],
     &[("/a", "/sys/fs/cgroup")],
+    &[("/a", "/a mount")],
     &[("/a/b", "/own"), ("/", "/sys/fs/cgroup")],
     &[("/", "/sys/fs/cgroup"), ("/a", "/part")],
     // The own group is in none.
@@ -150,11 +166,15 @@ struct System {
     /// By level and file.
     says: BTreeMap<(usize, &'static str), Says>,
     meminfo: Figures,
+    /// Huge pages, as an older kernel tells them: how many, of which size.
+    huge: Option<(u64, u64)>,
     /// What the process has; `None`: it is not said.
     resident: Option<u64>,
     status: Figures,
-    /// Of the machine, in microseconds.
+    /// Of the machine, in microseconds, and the level that says so instead, by its place among those
+    /// that are shown.
     lost: Option<u64>,
+    lost_at: Option<usize>,
 }
 
 impl System {
@@ -169,25 +189,48 @@ impl System {
             is_gone: may_be_gone && rng.random_bool(0.3),
             says: BTreeMap::new(),
             meminfo: Figures::new(),
+            huge: None,
             resident: Some(9 << 20),
             status: Figures::new(),
             lost: None,
+            lost_at: None,
         };
-        let mount = |(number, (group, at)): (usize, &Mount)| {
-            let kind = match version {
-                1 => "cgroup cgroup rw,memory",
-                _ => "cgroup2 cgroup rw",
+        // A hierarchy of version 1 may have other controllers, too.
+        let (controllers, kind) = match version {
+            1 => pick(
+                rng,
+                &[
+                    ("4:memory", "cgroup cgroup rw,memory"),
+                    ("4:cpuset,memory", "cgroup cgroup rw,cpuset,memory"),
+                ],
+            ),
+            _ => ("0:", "cgroup2 cgroup rw"),
+        };
+        let mount = |number: usize, parent: usize, (group, at): &Mount| {
+            let at = at.replace(' ', "\\040");
+            format!("{number} {parent} 0:26 {group} {at} rw,nosuid - {kind}\n")
+        };
+        // What lies below another mount is not to be seen.
+        let (of_first, at) = system.mounts[0];
+        let hidden = pick(rng, &[None, Some(if of_first == "/" { "/c" } else { "/" })]);
+        let mut mounts: String = hidden.map_or(String::new(), |group| mount(29, 23, &(group, at)));
+        for (number, of) in system.mounts.iter().enumerate() {
+            let parent = if number == 0 && hidden.is_some() {
+                29
+            } else {
+                23
             };
-            format!("{} 23 0:26 {group} {at} rw,nosuid - {kind}\n", 30 + number)
-        };
-        let mounts: String = system.mounts.iter().enumerate().map(mount).collect();
+            mounts += &mount(30 + number, parent, of);
+        }
+        let mut own = format!("7:cpu:/\n{controllers}:/a/b\n");
+        // Beside version 1 there may be a hierarchy of version 2, without memory.
+        if version == 1 && rng.random() {
+            mounts += "40 23 0:27 / /sys/fs/unified rw - cgroup2 cgroup rw\n";
+            own += "0::/d\n";
+        }
         let root = system.folder.path();
         write(root, "proc/self/mountinfo", &mounts);
-        let own = match version {
-            1 => "7:cpu:/\n4:memory:/a/b\n",
-            _ => "0::/a/b\n",
-        };
-        write(root, "proc/self/cgroup", own);
+        write(root, "proc/self/cgroup", &own);
         for (group, at) in system.mounts {
             let there = GROUPS[usize::from(system.is_gone)..].iter();
             for level in there.chain([group]) {
@@ -324,7 +367,10 @@ impl System {
                 };
                 self.say(level, file, Says::Bytes(bytes));
             }
-            5 | 6 => self.meminfo = figures(rng, &OF_MEMINFO, 1 << 20),
+            5 | 6 => {
+                self.meminfo = figures(rng, &OF_MEMINFO, 1 << 20);
+                self.huge = pick(rng, &[None, Some((3, 2 << 20))]);
+            }
             _ => {
                 self.resident = rng.random_bool(0.8).then(|| rng.random_range(8..12) << 20);
                 self.status = figures(rng, &OF_STATUS, 1 << 18);
@@ -336,7 +382,17 @@ impl System {
     fn write(&self) {
         let root = self.folder.path();
         let meminfo = format!("MemTotal: {} kB\nSwapTotal: 8192 kB\n", MACHINE >> 10);
-        write(root, "proc/meminfo", &(meminfo + &in_kib(&self.meminfo)));
+        let huge = self.huge.map_or(String::new(), |(pages, size)| {
+            format!(
+                "HugePages_Total: {pages}\nHugepagesize: {} kB\n",
+                size >> 10
+            )
+        });
+        write(
+            root,
+            "proc/meminfo",
+            &(meminfo + &in_kib(&self.meminfo) + &huge),
+        );
         let resident = self.resident;
         let resident = resident.map_or(String::new(), |bytes| {
             format!("VmRSS: {} kB\n", bytes >> 10)
@@ -348,19 +404,29 @@ impl System {
         );
         match self.lost {
             Some(lost) => {
-                let line =
-                    |kind| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={lost}\n");
-                let text = line("some") + &line("full");
-                write(root, "proc/pressure/memory", &text);
+                if self.lost_at.is_some() {
+                    write(root, OF_MACHINE, &pressure(7));
+                }
+                write(root, &self.pressure_file(), &pressure(lost));
             }
-            None => _ = std::fs::remove_file(root.join("proc/pressure/memory")),
+            None => _ = std::fs::remove_file(root.join(OF_MACHINE)),
         }
+    }
+
+    /// The file that says what time was lost.
+    fn pressure_file(&self) -> String {
+        let shown = self.shown();
+        let level = self.lost_at.and_then(|at| shown.get(at));
+        level.map_or(String::from(OF_MACHINE), |(_, dir)| {
+            format!("{dir}/memory.pressure")
+        })
     }
 
     // === What it means ===
 
     fn machine(&self) -> u64 {
-        MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(0)
+        let of_one_size = self.huge.map_or(0, |(pages, size)| pages * size);
+        MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(of_one_size)
     }
 
     /// The limits of the levels that count, the nearest first: each with its file, and whether swap
@@ -605,9 +671,16 @@ impl System {
         let root = runtime.root();
         let usage = pick(rng, &[0, 100_000, MACHINE * 2]);
         let held = root.force_charge(Bytes(usage));
-        let stingy = Arc::new(GivesNothing) as Arc<dyn Reclaim>;
-        let registration = root.register_reclaimer(stingy, ReclaimPriority::NORMAL);
+        let stingy = Arc::new(GivesNothing {
+            is_late: Mutex::default(),
+            root: self.folder.path().to_path_buf(),
+            file: self.pressure_file(),
+        });
+        let asked = Arc::clone(&stingy) as Arc<dyn Reclaim>;
+        let registration = root.register_reclaimer(asked, ReclaimPriority::NORMAL);
         self.lost = rng.random_bool(0.6).then_some(1_000);
+        let may_say = self.version == 2 && self.lost.is_some();
+        self.lost_at = pick(rng, &[None, Some(0), Some(1)]).filter(|_| may_say);
         self.write();
         let part = |percent| Percent::new(percent).expect("a percentage");
         let (most, step) = (part(pick(rng, &[50, 90])), part(pick(rng, &[5, 20])));
@@ -661,23 +734,50 @@ impl System {
                 "rounds without a reason: {state:?}"
             );
             assert_eq!(state.by, by, "{state:?}");
+            let Some(lost) = self.lost.filter(|_| stalls == 0) else {
+                break;
+            };
             // Far more is lost than may be.
-            let Some(lost) = self.lost else { break };
-            self.lost = Some(lost + 30_000_000);
+            let lost = lost + 30_000_000;
+            *stingy.is_late.lock().expect("nobody panics") = Some([lost, lost + LOST_LATE]);
+            self.lost = Some(lost);
             self.write();
-            let pressure = self.host().pressure().expect("it is told");
-            let total = Duration::from_micros(lost + 30_000_000);
-            assert_eq!(pressure.some.total, total, "time that was lost");
+            let Ok(found) = self.host().pressure() else {
+                // It is just being written.
+                continue;
+            };
+            let total = found.some.total;
+            let known = [lost, lost + LOST_LATE].map(Duration::from_micros);
+            assert!(known.contains(&total), "time that was lost: {total:?}");
+        }
+        if self.lost.is_some() {
+            // Of many periods together so little is none.
+            std::thread::sleep(PERIOD * 5);
+            let state = guard.state();
+            assert_eq!(state.stalls, 1, "{state:?}");
         }
         drop((guard, registration, held));
         assert_eq!(root.live(), 0, "live at the end");
     }
 }
 
-struct GivesNothing;
+/// It gives nothing, and may take many periods for that, in which some time is lost.
+struct GivesNothing {
+    /// Once the file says so much, and how much it says afterwards.
+    is_late: Mutex<Option<[u64; 2]>>,
+    root: PathBuf,
+    file: String,
+}
 
 impl Reclaim for GivesNothing {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let mut is_late = self.is_late.lock().expect("nobody panics");
+        let said = std::fs::read_to_string(self.root.join(&self.file)).ok();
+        let is_said = |[lost, _]: &mut [u64; 2]| said == Some(pressure(*lost));
+        if let Some([_, lost]) = is_late.take_if(is_said) {
+            std::thread::sleep(PERIOD * LATE);
+            write(&self.root, &self.file, &pressure(lost));
+        }
         0
     }
 }
