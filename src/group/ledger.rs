@@ -102,7 +102,8 @@ impl Ledger {
 
     /// Returns by how much each of the allocated, unpaid and left-behind bytes may be off: the
     /// bytes that threads have allocated or freed during the call. [`reserved`](Self::reserved) is
-    /// as exact as [`Group::live`].
+    /// as exact as [`Group::live`]; credit that a thread takes back between the reading of two groups
+    /// may be missing.
     pub fn max_error(&self) -> u64 {
         self.max_error
     }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use memcg::simulated_time as clock;
 
 use memcg::errors::{MergeError, Remedy};
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime};
+use memcg::{
+    Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime, Unit,
+};
 
 use super::tasks::Passed;
 use super::{CHARGES_MAX, Life};
@@ -361,14 +363,20 @@ impl Life {
         }
         let text = error.to_string();
         let of = ["", " of further"][counter];
+        let unit = level.counter(self.counter(counter)).map(|it| it.unit());
+        let amount = |amount: u64| match unit {
+            Ok(Unit::Nanoseconds) => format!("{amount} ns"),
+            Ok(Unit::Events) => amount.to_string(),
+            _ => Bytes(amount).to_string(),
+        };
         let short = match refusal.want() {
             0 => String::from("it fits"),
-            want => format!("short by {}", Bytes(want)),
+            want => format!("short by {}", amount(want)),
         };
         let begins = format!(
             "{} refused {}{of} for {}: {short}",
             paths[0],
-            Bytes(refusal.requested()),
+            amount(refusal.requested()),
             paths[1]
         );
         assert!(text.starts_with(&begins), "{text}, and not: {begins}");

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::Instant;
 
 use super::super::Life;
-use super::{Waits, is_let_go};
+use super::Waits;
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Adapter, Op, Size, Verb, What};
@@ -450,7 +450,10 @@ impl Life {
             let _inside = tokio.enter();
             drop(send);
         });
-        assert!(is_let_go(&rung), "the waker of a send that is gone is kept");
+        assert!(
+            self.lets_go(&rung),
+            "the waker of a send that is gone is kept"
+        );
     }
 
     /// Many sends wait for what is not there, and are dropped: the channel keeps no room for so many.
@@ -876,7 +879,10 @@ impl Life {
                 }
                 let rung = Arc::clone(&send.waits.rung);
                 drop(send);
-                assert!(is_let_go(&rung), "the waker of a send that is over is kept");
+                assert!(
+                    self.lets_go(&rung),
+                    "the waker of a send that is over is kept"
+                );
                 number = 0;
             }
         }

@@ -172,6 +172,12 @@ fn is_let_go(rung: &Arc<Rung>) -> bool {
 }
 
 impl Life {
+    /// The same in a life. A thread of the runtime that asks caches has it until their turn is over,
+    /// for which it may wait by the clock, which stands meanwhile.
+    fn lets_go(&self, rung: &Arc<Rung>) -> bool {
+        self.had_caches || is_let_go(rung)
+    }
+
     pub(super) fn step_adapter(&mut self, op: &Op, adapter: &Adapter) {
         // They keep groups and central stocks in a way that the twin does not know.
         self.keeps = true;

@@ -25,7 +25,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::super::Life;
-use super::{Rung, Waits, is_let_go, renew};
+use super::{Rung, Waits, renew};
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Adapter, Op, What};
 use crate::twin::Key;
@@ -1214,7 +1214,7 @@ impl Life {
         });
         for rung in rungs.into_iter().flatten() {
             assert!(
-                is_let_go(&rung),
+                self.lets_go(&rung),
                 "a waker of a request that is gone is kept"
             );
         }
