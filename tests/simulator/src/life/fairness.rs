@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{Bytes, Charge, Group, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority};
+use memcg::{
+    Bytes, Charge, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority,
+};
 
 use super::Life;
 use crate::script::{Op, What};
@@ -56,6 +58,15 @@ impl Life {
         let Some(group) = self.group(group) else {
             return;
         };
+        // From a mark on a thread asks them as well, and what each has given is the sum of both.
+        let is_marked = |level: usize| {
+            let level = self.handles[level].first();
+            let mark = level.and_then(|level| level.limits().reclaim_above);
+            mark.is_some_and(|mark| mark != Limit::Unlimited)
+        };
+        if self.twin.levels(group).any(is_marked) {
+            return;
+        }
         self.keeps = true;
         let held = ROWS[usize::from(row) % ROWS.len()].map(|kib| kib << 10);
         let given = self.on(op, group, move |group| give(group, held, want));

@@ -391,7 +391,7 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, swarm: AdapterSwarm) -> Option<
             6 => return None,
             0..=2 => Adapter::Scrape(rng.random_range(0..8)),
             3 => Adapter::Files(a),
-            _ => Adapter::WriteFile(a, rng.random_range(0..8), size(rng)),
+            _ => Adapter::WriteFile(a, rng.random_range(0..9), size(rng)),
         },
         _ => return None,
     };

@@ -156,6 +156,8 @@ struct Plan {
     /// The service below is ready after so many polls, or fails then.
     not_ready: usize,
     is_never_ready: bool,
+    /// It is ready for the layer, and fails where a request that has waited asks it again.
+    fails_later: bool,
     way: Way,
     frames: usize,
     bytes: usize,
@@ -203,6 +205,7 @@ impl Plan {
             later: pick(rng, &[0, 0, 1, 2]),
             not_ready: pick(rng, &[0, 0, 1, 2]),
             is_never_ready: rng.random_bool(0.1),
+            fails_later: rng.random_bool(0.15),
             way: pick(rng, &ways),
             frames: rng.random_range(0..4),
             bytes: pick(rng, &[100, 3_000, 9_000]),
@@ -275,6 +278,7 @@ struct Below {
     own: u64,
     window: u64,
     not_ready: usize,
+    was_ready: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
     /// Of a limit: one is taken by whom it is ready for, until the answer.
     permits: Arc<AtomicUsize>,
@@ -299,6 +303,7 @@ impl Drop for Permit {
 impl Clone for Below {
     fn clone(&self) -> Below {
         Below {
+            was_ready: Arc::clone(&self.was_ready),
             seen: Arc::clone(&self.seen),
             permits: Arc::clone(&self.permits),
             permit: None,
@@ -320,8 +325,12 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 Poll::Pending
             }
             None if self.plan.is_never_ready => Poll::Ready(Err(Broken)),
+            None if self.plan.fails_later && self.was_ready.load(Ordering::SeqCst) => {
+                Poll::Ready(Err(Broken))
+            }
             None => {
                 self.permit = Some(Permit::new(&self.permits));
+                self.was_ready.store(true, Ordering::SeqCst);
                 Poll::Ready(Ok(()))
             }
         }
@@ -745,6 +754,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         own: overhead + response,
         window,
         not_ready: plan.not_ready,
+        was_ready: Arc::default(),
         seen: Arc::clone(&seen),
         permits: Arc::clone(&permits),
         permit: None,
@@ -909,6 +919,11 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         assert!(length == whole || is_full, "{length} of {whole} bytes came");
     }
     drop((service, others));
+    assert_eq!(
+        limited.live(),
+        0,
+        "held by a request that is over: {plan:?}"
+    );
     let taken = permits.load(Ordering::SeqCst);
     assert_eq!(taken, 0, "of a limit below, by one that is over: {plan:?}");
 }

@@ -787,9 +787,18 @@ impl Life {
             4 => (GroupFile::Soft, bytes.to_string()),
             5 => (GroupFile::Low, bytes.to_string()),
             6 => (GroupFile::Min, String::from("some")),
+            // Of no max above.
+            8 if group == 0 => (GroupFile::Max, String::from("50%")),
+            8 => return,
             _ => (GroupFile::Current, bytes.to_string()),
         };
+        let setting = |life: &Life| life.handles[group][0].limits().setting_name();
+        let before = setting(self);
         let written = self.on(op, group, move |group| file.write(group, &text));
+        assert!(
+            written.is_ok() || setting(self) == before,
+            "what is to be raised, after a write that was refused"
+        );
         match (written, form) {
             (Ok(()), ..6) => {
                 let is_online = self.twin.groups[group].online;
@@ -807,6 +816,7 @@ impl Life {
                 }
             }
             (Err(FileError::Text { .. }), 6) | (Err(FileError::ReadOnly { .. }), 7) => {}
+            (Err(FileError::Limit { .. }), 8) => {}
             (written, form) => panic!("form {form}: {written:?}"),
         }
     }

@@ -24,6 +24,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::host::Gives;
+use crate::denied::own;
 use crate::machine::PAGE;
 use crate::script::pick;
 
@@ -31,6 +32,12 @@ const STEPS: usize = 30;
 const CHUNK_STEPS: usize = 60;
 const VECTOR_STEPS: u64 = 12;
 const SLAB_STEPS: u64 = 14;
+
+/// Pages of a table that come and go, and the bytes that a few ranges take, with room for as many.
+const TABLE_ROUNDS: usize = 100;
+const TABLE_PAGES: usize = 12;
+const TABLE_RANGES: usize = 3;
+const TABLE_MOST: isize = 1_200;
 
 /// Small enough for one page of the system to have several.
 type Row = [u64; 50];
@@ -283,8 +290,17 @@ impl World {
         self.stored.push(Stored { group, key, bytes });
     }
 
+    /// The one empty page that a node may keep is kept: the first one stays.
     fn remove_string(&mut self, it: &Stored) {
+        let page = |it: &Stored| self.address(it.key) / PAGE;
+        let pages: BTreeSet<usize> = self.stored.iter().map(page).chain([page(it)]).collect();
+        let before = self.store.mapped();
         assert!(self.store.remove(it.key), "a string of {}", it.bytes.len());
+        let mapped = self.store.mapped();
+        assert!(
+            mapped == before || before > pages.len() * PAGE,
+            "{before} bytes of pages, none of which was empty, are {mapped}"
+        );
         self.gone.push(it.key);
     }
 
@@ -869,8 +885,38 @@ fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
     assert_eq!(group.live(), 0, "live at the end");
 }
 
+/// A table says of each page what was written down last, and keeps nothing of pages that are unmapped,
+/// wherever they were.
+fn a_table_forgets(rng: &mut Xoshiro256PlusPlus) {
+    let (table, before) = (NodeTable::new(PAGE), own());
+    for round in 0..TABLE_ROUNDS {
+        // With pages between them that nobody has named.
+        let pages = 2 * TABLE_PAGES * round..2 * TABLE_PAGES * round + TABLE_PAGES;
+        let mut known = vec![PageNode::Unmapped; TABLE_PAGES];
+        for _ in 0..TABLE_RANGES {
+            let first = rng.random_range(0..TABLE_PAGES);
+            let end = rng.random_range(first..=TABLE_PAGES);
+            let node = PageNode::On(NodeId::new(rng.random_range(0..3)));
+            let found = pick(rng, &[node, node, PageNode::Untouched, PageNode::Unmapped]);
+            table.set(
+                (pages.start + first) * PAGE..(pages.start + end) * PAGE,
+                found,
+            );
+            known[first..end].fill(found);
+        }
+        let asked: Vec<usize> = pages.clone().map(|page| page * PAGE).collect();
+        let mut found = vec![PageNode::Zero; TABLE_PAGES];
+        table.look_up(&asked, &mut found);
+        assert_eq!(found, known, "of pages of a table");
+        table.remove(pages.start * PAGE..pages.end * PAGE);
+    }
+    let kept = own() - before;
+    assert!(kept <= TABLE_MOST, "{kept} bytes of a table without pages");
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    a_table_forgets(rng);
     let page = pick(rng, &[PAGE / 4, PAGE, PAGE, PAGE, 4 * PAGE]);
     let mut world = World::new(rng.random_range(1..5), page);
     if rng.random() {
