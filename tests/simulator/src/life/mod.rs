@@ -69,6 +69,7 @@ use std::time::{Duration, Instant};
 use memcg::simulated_time as clock;
 
 use memcg::errors::CreateError;
+use memcg::figures::Events;
 use memcg::{
     Bytes, Charge, ChargedVec, CheckpointFuture, CounterKey, Freshness, Gauge, Group, GroupId,
     Limit, Limits, Runtime, StatKey, Unit,
@@ -157,6 +158,8 @@ pub(crate) struct Life {
     /// Checkpoints that have ended, and are kept.
     checkpoints: Vec<CheckpointFuture>,
     awaited: Vec<told::Awaited>,
+    /// Counts of events that were read a while ago, of this group.
+    read_events: Option<(usize, Events)>,
     gauges: Vec<(Key, Gauge)>,
     /// Incidents that are kept at most.
     incidents: usize,
@@ -230,6 +233,7 @@ impl Life {
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
             awaited: Vec::new(),
+            read_events: None,
             gauges: Vec::new(),
             incidents: setup.incidents,
             threads: setup.threads.max(1).into(),
@@ -787,6 +791,7 @@ impl Life {
         self.end_threads();
         self.peaks.clear();
         self.awaited.clear();
+        self.read_events = None;
         for (key, gauge) in std::mem::take(&mut self.gauges) {
             self.twin.release(key);
             self.actor(&op(2)).run(move || drop(gauge));

@@ -187,7 +187,11 @@ impl Tiers {
             4..=5 => self.migrate(at),
             6 => self.transfer(at, group),
             7 => self.merge(at),
-            8 => self.pack(at),
+            8 if self.rng.random() => self.pack(at),
+            8 => {
+                self.follow(at);
+                Ok(())
+            }
             9 => {
                 let parts = self.parts();
                 let Held { kmem, places, .. } = &mut self.held[at];
@@ -362,6 +366,17 @@ impl Tiers {
             *into.places.entry(node).or_default() += bytes;
         }
         Ok(())
+    }
+
+    /// All of it lies in one place, and moves to another by force.
+    fn follow(&mut self, at: usize) {
+        let to = self.node();
+        let Held { kmem, places, .. } = &mut self.held[at];
+        places.retain(|_, bytes| *bytes > 0);
+        if let (Some((&from, &bytes)), 1) = (places.iter().next(), places.len()) {
+            kmem.follow(from.map(NodeId::new), to.map(NodeId::new));
+            *places = Places::from([(Tiers::placed(to), bytes)]);
+        }
     }
 
     fn pack(&mut self, at: usize) -> Holds {

@@ -65,6 +65,8 @@ impl Life {
         };
         self.keeps = true;
         let event = Event::ALL[usize::from(event) % Event::ALL.len()];
+        self.wait_since_reading(op, event);
+        self.read_events = Some((group, self.handle(group).events()));
         let (future, seen) = self.on(op, group, move |group| {
             let events = group.events();
             (events.changed(event), events.get(event))
@@ -84,6 +86,30 @@ impl Life {
         if polled.is_pending() {
             self.awaited.push(awaited);
         }
+    }
+
+    /// What has happened since the counts were read ends a wait at once.
+    fn wait_since_reading(&mut self, op: &Op, event: Event) {
+        let Some((group, events)) = self.read_events.take() else {
+            return;
+        };
+        let Some(handle) = self.handles[group].first().cloned() else {
+            return;
+        };
+        let now = || handle.events().get(event) != events.get(event);
+        let (before, events) = (now(), events.clone());
+        let (blocks, awaits) = self.actor(op).run(move || {
+            let blocks = events.wait(event, Duration::ZERO);
+            let changed = pin!(events.changed(event));
+            let polled = changed.poll(&mut Context::from_waker(Waker::noop()));
+            (blocks, polled.is_ready())
+        });
+        // A thread of the runtime may count it meanwhile.
+        let is_right = |found: bool| found == before || now() != before;
+        assert!(
+            is_right(blocks) && is_right(awaits),
+            "{event:?} of {handle:?} since a reading: {before}, and a wait says {blocks}, {awaits}"
+        );
     }
 
     /// Each task that waits for an event was woken if that has happened, and has its count then.

@@ -380,6 +380,7 @@ impl Service<Request<Metered<Unpacks>>> for Below {
 }
 
 /// The layer of a tree, and what its tenants are.
+#[derive(Clone, Copy)]
 struct Form {
     max: u64,
     /// Of the levels of the tenant, from itself on, the one that has the max.
@@ -475,7 +476,14 @@ pub(super) fn live(seed: u64) {
         if rng.random_bool(0.04) {
             tenant.offline_tree();
         }
-        request([&tenant, &above, &top], &form, Plan::draw(rng));
+        let (levels, plan) = ([&tenant, &above, &top], Plan::draw(rng));
+        // What it asks for at once is all that there is.
+        let exactly = Some(plan.asks()).filter(|_| rng.random_bool(0.15));
+        let max = exactly.unwrap_or(form.max);
+        let set_max = |max| levels[form.limited].set_max(Limit::Bytes(max));
+        set_max(max).expect("a number");
+        request(levels, &Form { max, ..form }, plan);
+        set_max(form.max).expect("a number");
         let promised = PromisedBytes::to(&tenant);
         let left = (top.live(), tenant.inspect().child_count());
         assert_eq!(left, (0, 0), "bytes and groups of requests that are over");
@@ -595,6 +603,12 @@ impl Plan {
         overhead + response + body + self.answer as u64 + 500
     }
 
+    /// What it asks for before it is handled, if its head says its length.
+    fn asks(&self) -> u64 {
+        let (overhead, response, window) = self.weighs();
+        overhead + response + self.said().min(window)
+    }
+
     /// The bytes of the body that its head says.
     fn said(&self) -> u64 {
         (self.frames * self.bytes) as u64 + u64::from(self.body_fails) * 500
@@ -630,6 +644,12 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::ResponseTooLarge => {
             assert!(most > max, "{refusal} at {max}: it takes {most} at most");
+            let is_early = seen.called == 0 && plan.says_length && plan.said() > SMALL;
+            assert!(
+                !is_early || plan.asks() > max,
+                "{refusal} at {max}: it asks for {}",
+                plan.asks()
+            );
             let of_answer = refusal.kind() == RefusalKind::ResponseTooLarge;
             assert_eq!(of_answer, seen.answers, "what is too large: {refusal}");
         }

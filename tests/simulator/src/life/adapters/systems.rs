@@ -27,7 +27,7 @@ const LOST_LATE: u64 = 1_000;
 const MACHINE: u64 = 64 << 20;
 
 /// The own group first.
-const GROUPS: [&str; 3] = ["/a/b", "/a", "/"];
+const GROUPS: [&str; 3] = ["/a/b:1", "/a", "/"];
 
 const OF_STAT_V2: [&str; 17] = [
     "anon",
@@ -148,10 +148,10 @@ type Mount = (&'static str, &'static str);
 /// Which mounts there are of the hierarchy that limits memory.
 const MOUNTS: [&[Mount]; 7] = [
     &[("/", "/sys/fs/cgroup")],
-    &[("/a/b", "/sys/fs/cgroup")],
+    &[("/a/b:1", "/sys/fs/cgroup")],
     &[("/a", "/sys/fs/cgroup")],
     &[("/a", "/a mount")],
-    &[("/a/b", "/own"), ("/", "/sys/fs/cgroup")],
+    &[("/a/b:1", "/own"), ("/", "/sys/fs/cgroup")],
     &[("/", "/sys/fs/cgroup"), ("/a", "/part")],
     // The own group is in none.
     &[("/c", "/sys/fs/cgroup")],
@@ -222,7 +222,7 @@ impl System {
             };
             mounts += &mount(30 + number, parent, of);
         }
-        let mut own = format!("7:cpu:/\n{controllers}:/a/b\n");
+        let mut own = format!("7:cpu:/\n{controllers}:/a/b:1\n");
         // Beside version 1 there may be a hierarchy of version 2, without memory.
         if version == 1 && rng.random() {
             mounts += "40 23 0:27 / /sys/fs/unified rw - cgroup2 cgroup rw\n";
