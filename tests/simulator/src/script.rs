@@ -1181,6 +1181,16 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Unset(group, Kind::Max));
             story
         }
+        // A high that is only observed asks nobody.
+        What::Observe(group, true) if rng.random_bool(0.3) => vec![
+            What::Cache(group, Nature::Honest, rng.random_range(1..3)),
+            What::Fill(rng.random(), Size::Bytes(3_000)),
+            What::Fill(rng.random(), Size::Bytes(3_000)),
+            What::Observe(group, true),
+            What::Set(group, Kind::High, Size::Bytes(1_000)),
+            What::Observe(group, false),
+            What::Unset(group, Kind::High),
+        ],
         // The limits of one above act again, and its own still count only.
         What::Observe(group, true) if rng.random_bool(0.5) => vec![
             What::Charge(group, Verb::Try, Size::Bytes(300)),

@@ -350,6 +350,10 @@ impl Cache {
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
         }
+        let of_limit = matches!(context.cause(), ReclaimCause::High | ReclaimCause::Full);
+        if of_limit && is_actor() && target.is_observe_only() {
+            self.fault(format!("{}, whose limits are only observed", at()));
+        }
         if context.pass() == ReclaimPass::Low
             && context.cause() == ReclaimCause::Full
             && let Some(asker) = *lock(&self.shared.asker)

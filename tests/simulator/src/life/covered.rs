@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::allocator::{Owner, catch_up};
+use memcg::allocator::{Owner, catch_up, charge_unowned, charge_unowned_to, uncharge_unowned};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits, Runtime};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -276,7 +276,14 @@ impl Covers {
         let level = self.rng.random_range(0..COVER);
         let level = self.online(level);
         let bytes = self.rng.random_range(1..=MOST);
-        match self.rng.random_range(0..7) {
+        match self.rng.random_range(0..8) {
+            // It pays for what no group owns, and no longer.
+            7 => {
+                charge_unowned(bytes as usize);
+                charge_unowned_to(Some(&self.levels[level]));
+                charge_unowned_to(None);
+                uncharge_unowned(bytes as usize);
+            }
             // All that is left in usage is live.
             6 => {
                 let level = self.rng.random_range(0..self.levels.len());
