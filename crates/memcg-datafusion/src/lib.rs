@@ -8,11 +8,15 @@ mod again;
 mod allocates;
 mod arrow;
 #[cfg(feature = "session")]
+mod askers;
+#[cfg(feature = "session")]
 mod attempts;
 #[cfg(feature = "session")]
 mod caches;
 mod config;
 mod consumer;
+#[cfg(feature = "session")]
+mod contexts;
 mod demand;
 mod ended;
 #[cfg(feature = "session")]

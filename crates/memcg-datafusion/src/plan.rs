@@ -21,10 +21,10 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use datafusion::prelude::SessionConfig;
 use futures::Stream;
 use futures::task::AtomicWaker;
 
+use crate::contexts::{context_in, context_of, context_of_pool};
 use crate::ended::Life;
 use crate::figures::{RunningPartition, RunningPlan};
 use crate::files::Files;
@@ -333,39 +333,6 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
         return Ok(context);
     };
     Ok(context_in(&context, env))
-}
-
-/// Returns `context` with another pool of the same session.
-pub(crate) fn context_of_pool(
-    context: &TaskContext,
-    memory_pool: Arc<dyn MemoryPool>,
-) -> Arc<TaskContext> {
-    let env = RuntimeEnv {
-        memory_pool,
-        ..RuntimeEnv::clone(&context.runtime_env())
-    };
-    context_in(context, Arc::new(env))
-}
-
-fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> Arc<TaskContext> {
-    context_of(context, context.session_config().clone(), env)
-}
-
-fn context_of(
-    context: &TaskContext,
-    config: SessionConfig,
-    env: Arc<RuntimeEnv>,
-) -> Arc<TaskContext> {
-    Arc::new(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        config,
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        env,
-    ))
 }
 
 /// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that

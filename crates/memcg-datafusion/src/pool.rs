@@ -18,7 +18,7 @@ use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
 use crate::allocates::an_allocator_charges;
 #[cfg(feature = "session")]
-use crate::attempts::{Asker, Queued, Refusals};
+use crate::askers::{Asker, Queued, Refusals};
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{EndedError, Life};

@@ -32,7 +32,7 @@ use memcg::{Charge, Group, OnFull};
 
 use crate::again::{Again, Plan};
 use crate::attempts::Attempt;
-use crate::plan::context_of_pool;
+use crate::contexts::context_of_pool;
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, QueryQueue, Turn};
 use crate::readers::{PAUSED, Readers};
