@@ -135,9 +135,9 @@ pub(crate) struct ReclaimRequest<'a> {
     pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
-    /// Bytes that were believed although no figure shows them: credit in open stocks. And the round
-    /// that did, if any has.
+    /// Bytes that were believed although no figure shows them: credit in open stocks.
     unseen: u64,
+    /// The round that has believed them: no later one does, for the credit is drained by then.
     believed_in: Option<u64>,
     /// A reclaimer has been asked. Time counts from then on, so that a thread that did not run for
     /// a while is not refused for it.
