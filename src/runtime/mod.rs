@@ -139,7 +139,9 @@ impl Runtime {
     /// stay in [`Group::live`] and keep an offline group among [`dying_count`](Self::dying_count).
     ///
     /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates.
-    /// It is exact at a quiescent point; charges in flight show up as faults.
+    /// It is exact at a quiescent point; charges and uncharges in flight show up as faults. That
+    /// [`live`](Group::live) is 0 does not say yet that there are none: bytes that are given back
+    /// are credit first, and a thread may be taking it off its levels.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;

@@ -2,13 +2,15 @@
 //! and decompress, of connections that go on with another protocol, and of calls of gRPC that
 //! stream.
 
+#[path = "support/rest.rs"]
+mod rest;
 mod support;
 
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -30,8 +32,9 @@ use tokio::task::JoinSet;
 use tower_http::compression::CompressionLayer;
 use tower_http::decompression::RequestDecompressionLayer;
 
+use crate::rest::{TIME, until, until_adds_up, until_live};
+
 const MIB: usize = 1 << 20;
-const TIME: Duration = Duration::from_secs(60);
 
 struct Service {
     runtime: Runtime,
@@ -59,18 +62,9 @@ impl Service {
         )
     }
 
-    async fn until(&self, is_so: impl Fn(u64) -> bool) {
-        let late = Instant::now() + TIME;
-        while !is_so(self.acme.live()) {
-            assert!(Instant::now() < late, "{} are charged", self.acme.live());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
     async fn gives_back(&self) {
-        self.until(|live| live == 0).await;
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_live(&self.acme, 0).await;
+        until_adds_up(&self.runtime).await;
     }
 }
 
@@ -141,11 +135,12 @@ async fn a_handler_that_answers_before_it_has_read_is_charged() {
                 response.into_body().collect().await.unwrap().to_bytes()
             });
         }
-        let late = Instant::now() + TIME;
-        while held.lock().unwrap().len() < UPLOADS {
-            assert!(Instant::now() < late, "{:?}", held.lock());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let have_read = || held.lock().unwrap().len();
+        until(
+            || have_read() == UPLOADS,
+            || format!("{} have read", have_read()),
+        )
+        .await;
         let in_memory: usize = held.lock().unwrap().iter().sum();
         assert_eq!(in_memory, UPLOADS * 2 * MIB);
         assert!(
@@ -339,11 +334,11 @@ async fn an_upgraded_connection_keeps_its_charge() {
             clients.push(client);
         }
         // The overhead, and room for a message.
-        service.until(|live| live == CLIENTS * (17 << 10)).await;
+        until_live(&service.acme, CLIENTS * (17 << 10)).await;
         for client in &mut clients {
             client.write_all(&[1; 10 << 10]).await.unwrap();
         }
-        service.until(|live| live == CLIENTS * (27 << 10)).await;
+        until_live(&service.acme, CLIENTS * (27 << 10)).await;
         assert_eq!(
             service.acme.children().len() as u64,
             if request_groups { CLIENTS } else { 0 }

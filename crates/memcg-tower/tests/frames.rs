@@ -2,6 +2,9 @@
 //! real connections whose clients read nothing, of HTTP/1 and HTTP/2. A frame counts itself, from
 //! the handler that makes it to the drop of its memory.
 
+#[path = "support/rest.rs"]
+mod rest;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +24,8 @@ use memcg::{Group, Limits, Runtime};
 use memcg_tower::AdmissionLayer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::rest::{until, until_adds_up};
 
 const KIB: usize = 1 << 10;
 const MAX: usize = 8 << 20;
@@ -206,19 +211,14 @@ impl Server {
     }
 
     async fn ends(self) {
-        let late = Instant::now() + Duration::from_secs(60);
-        while (self.alive(), self.acme.live()) != (0, 0) {
-            assert!(
-                Instant::now() < late,
-                "{} alive, {} charged",
-                self.alive(),
-                self.acme.live()
-            );
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let left = || (self.alive(), self.acme.live());
+        until(
+            || left() == (0, 0),
+            || format!("alive and charged: {:?}", left()),
+        )
+        .await;
         self.task.abort();
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_adds_up(&self.runtime).await;
     }
 }
 

@@ -1,6 +1,9 @@
 //! Uploads to a tenant above its `high`, over real connections. A client sends small pieces, so
 //! that each frame is small: a body pays the delay of what has come, and not one for each frame.
 
+#[path = "support/rest.rs"]
+mod rest;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg::{Group, Limits, Runtime};
 use memcg_tower::AdmissionLayer;
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::rest::{until_adds_up, until_live};
 
 const KIB: usize = 1 << 10;
 const LENGTH: usize = 1_000_000;
@@ -124,18 +129,9 @@ async fn a_body_above_high_pays_for_its_bytes_and_not_for_its_frames() {
             upload(server.address, is_http2, LENGTH - 10_000).await,
             None
         );
-        let begun = Instant::now();
-        while server.acme.live() > 0 {
-            assert!(
-                begun.elapsed() < LATE,
-                "{what}: {} held",
-                server.acme.live()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_live(&server.acme, 0).await;
         server.task.abort();
-        let verdict = server.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_adds_up(&server.runtime).await;
     }
 }
 

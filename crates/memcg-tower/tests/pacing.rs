@@ -1,6 +1,9 @@
 //! Connections that end where their clients do not take what they are sent, with axum's `serve`.
 #![cfg(all(feature = "axum", unix))]
 
+#[path = "support/rest.rs"]
+mod rest;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,6 +20,8 @@ use memcg::{Group, Limits, Runtime};
 use memcg_tower::{AdmissionLayer, ConnectionPace};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::rest::{until_adds_up, until_live};
 
 const KIB: usize = 1 << 10;
 const TIME: Duration = Duration::from_millis(500);
@@ -87,18 +92,13 @@ async fn asks(address: SocketAddr, receives: u32, path: &str) -> TcpStream {
 
 impl Server {
     async fn gives_back(&self) {
-        let begun = Instant::now();
-        while self.acme.live() > 0 {
-            assert!(begun.elapsed() < LATE, "{} are held", self.acme.live());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_live(&self.acme, 0).await;
     }
 
     async fn ends(self) {
         self.gives_back().await;
         self.task.abort();
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_adds_up(&self.runtime).await;
     }
 }
 

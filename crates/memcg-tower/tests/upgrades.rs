@@ -1,9 +1,11 @@
 //! Connections that go on with another protocol, on a real server: each keeps what its request
 //! holds, whatever its handler does, and gives it back at its end.
 
+#[path = "support/rest.rs"]
+mod rest;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -21,7 +23,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tower::{Layer, service_fn};
 
-const TIME: Duration = Duration::from_secs(60);
+use crate::rest::{TIME, until_adds_up, until_live};
+
 const OVERHEAD: u64 = 16 << 10;
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n";
 
@@ -125,22 +128,9 @@ impl Service {
         }
     }
 
-    async fn until(&self, live: u64) {
-        let late = Instant::now() + TIME;
-        while self.acme.live() != live {
-            assert!(
-                Instant::now() < late,
-                "{} are charged, not {live}",
-                self.acme.live()
-            );
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
     async fn gives_back(&self) {
-        self.until(0).await;
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_live(&self.acme, 0).await;
+        until_adds_up(&self.runtime).await;
     }
 }
 
@@ -186,7 +176,7 @@ async fn an_upgraded_connection_keeps_the_charge_of_its_request() {
                 clients.push(client);
             }
         }
-        service.until(CLIENTS as u64 * OVERHEAD).await;
+        until_live(&service.acme, CLIENTS as u64 * OVERHEAD).await;
         assert_eq!(
             service.acme.children().len(),
             if request_groups { CLIENTS } else { 0 }
@@ -199,7 +189,7 @@ async fn an_upgraded_connection_keeps_the_charge_of_its_request() {
         let mut done = clients.pop().unwrap();
         done.shutdown().await.unwrap();
         assert_eq!(done.read(&mut [0]).await.unwrap(), 0);
-        service.until((CLIENTS as u64 - 1) * OVERHEAD).await;
+        until_live(&service.acme, (CLIENTS as u64 - 1) * OVERHEAD).await;
         drop(clients);
         service.gives_back().await;
     }
@@ -226,9 +216,9 @@ async fn a_stream_of_http2_that_is_connected_keeps_it_too() {
         hears(&mut stream, &vec![7; 30_000]).await;
         streams.push(stream);
     }
-    service.until(3 * OVERHEAD).await;
+    until_live(&service.acme, 3 * OVERHEAD).await;
     drop(streams.pop());
-    service.until(2 * OVERHEAD).await;
+    until_live(&service.acme, 2 * OVERHEAD).await;
     drop((streams, client));
     connection.abort();
     service.gives_back().await;

@@ -5,5 +5,7 @@
 mod clients;
 mod http2;
 mod promises;
+#[path = "../support/rest.rs"]
+mod rest;
 mod server;
 mod uploads;

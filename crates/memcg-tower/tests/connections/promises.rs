@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::server::{TIME, until};
+use crate::rest::{TIME, until, until_adds_up, until_live};
 
 const KIB: u64 = 1024;
 
@@ -127,11 +127,7 @@ impl Service {
 
     async fn gives_back(&self) {
         let root = self.runtime.root();
-        until(
-            || root.live() == 0,
-            || format!("{} bytes are held", root.live()),
-        )
-        .await;
+        until_live(&root, 0).await;
         let promised = || {
             self.tenants
                 .iter()
@@ -143,8 +139,7 @@ impl Service {
             || format!("{} bytes are promised", promised()),
         )
         .await;
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
+        until_adds_up(&self.runtime).await;
     }
 }
 
