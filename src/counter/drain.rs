@@ -37,6 +37,20 @@ impl From<BarrierFailed> for StuckClose {
     }
 }
 
+/// The result of a drain.
+struct TakenOut {
+    /// Units of memory; further counters count others.
+    memory: u64,
+    complete: Result<(), StuckClose>,
+}
+
+impl TakenOut {
+    const NOTHING: TakenOut = TakenOut {
+        memory: 0,
+        complete: Ok(()),
+    };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainPass {
     /// The stocks stay open.
@@ -182,14 +196,14 @@ impl Tree {
             stocks.scratch = closing;
             return Ok(());
         }
-        self.close_all(stocks, closing)
+        self.close_all(stocks, closing).complete
     }
 
     /// Closes these stocks, and those in the queue of pending closes.
-    fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), StuckClose> {
+    fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> TakenOut {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
-            return Ok(());
+            return TakenOut::NOTHING;
         }
         for stock in &closing {
             live_peak::before_close(stock);
@@ -201,10 +215,12 @@ impl Tree {
         // Mutation: e10-uncounted-before-the-drain
         let taken = self.take_out(stocks, &closing, DrainPass::Closing);
         for &stock in &closing {
-            stock.stuck.store(taken.is_err(), Ordering::Relaxed);
+            stock
+                .stuck
+                .store(taken.complete.is_err(), Ordering::Relaxed);
             // A stock that may hold credit stays counted as open: refusals beside it are not for
             // good, and its counter is not released.
-            if taken.is_ok() {
+            if taken.complete.is_ok() {
                 live_peak::has_closed(&stock);
                 self.uncount(stocks, &stock);
             } else if stock.is_queued() {
@@ -219,29 +235,25 @@ impl Tree {
         taken
     }
 
-    /// Closes all stocks that wait for a barrier, with one.
-    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), StuckClose> {
+    /// Closes all stocks that wait for a barrier, with one. Returns the units of memory that they
+    /// had.
+    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> u64 {
         if stocks.pending_close.is_empty() {
-            Ok(())
+            0
         } else {
-            self.close_all(stocks, Counters::new())
+            self.close_all(stocks, Counters::new()).memory
         }
     }
 
-    /// Takes the credit of all offline groups out of their stocks.
-    pub(crate) fn close_offline_stocks(&self) {
+    /// Takes the credit of all offline groups out of their stocks. Returns the units of memory.
+    pub(crate) fn close_offline_stocks(&self) -> u64 {
         let path = SlowPath::enter();
-        let _ = self.close_all_pending(&mut self.lock(&path));
+        self.close_all_pending(&mut self.lock(&path))
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
-    fn take_out(
-        &self,
-        stocks: &mut Stocks,
-        from: &[CounterRef],
-        pass: DrainPass,
-    ) -> Result<(), StuckClose> {
-        let mut result = Ok(());
+    fn take_out(&self, stocks: &mut Stocks, from: &[CounterRef], pass: DrainPass) -> TakenOut {
+        let mut complete = Ok(());
         let _moving = self.moving.begin();
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
@@ -271,7 +283,7 @@ impl Tree {
             } else {
                 self.barrier.heavy().map_err(StuckClose::from)
             };
-            result = result.and(seen);
+            complete = complete.and(seen);
             // Without a barrier an owner may have consumed what is claimed, and not know yet: the
             // claims go back, and the credit stays where it is.
             if seen == Err(StuckClose::Barrier) {
@@ -281,22 +293,23 @@ impl Tree {
             // The next turn claims the slots for which there was no memory.
             cut = !all | stocks.settle_claims(|_, _| ());
         }
-        let mut units = 0;
+        let (mut units, mut memory) = (0, 0);
         for stock in from {
-            units += stock.uncharge_settled();
+            let back = stock.uncharge_settled();
+            units += back;
+            memory += if stock.is_memory() { back } else { 0 };
         }
         // After what it has given back: the first drain behind a burst of threads pays for it, and
         // none after that.
         self.sweep();
         let closing = pass == DrainPass::Closing;
-        let complete = result.is_ok();
         note_drain(DrainReport {
             stocks: from.len(),
             units,
             closing,
-            complete,
+            complete: complete.is_ok(),
         });
-        result
+        TakenOut { memory, complete }
     }
 
     /// Drains visit no block of an ended thread that holds no credit.
@@ -326,10 +339,10 @@ impl Tree {
         let mut stocks = self.lock(&path);
         // Before the stocks of groups that are offline, whose credit this call takes back, too.
         let before = self.counts.drained.load(Ordering::Relaxed);
-        let _ = self.close_all_pending(&mut stocks);
+        self.close_all_pending(&mut stocks);
         central::drain(&mut stocks, level);
         let mut open = stocks.open_in(&self.hierarchy, level, CloseScope::Subtree);
-        let _ = self.take_out(&mut stocks, &open, DrainPass::Open);
+        self.take_out(&mut stocks, &open, DrainPass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.
         for stock in &open {
             if stock.poisoned.load(Ordering::Relaxed) {

@@ -4,7 +4,8 @@
 //! A *visit* looks at all slots of the tree and compares each with what the last two visits saw. It
 //! claims what has not moved, and what lies in the block of a thread that has ended, as a drain
 //! does: claim, one barrier, settle, uncharge. The stocks of threads stay open; a central stock
-//! that no thread uses closes. `idle.md` has the steps and the races.
+//! that no thread uses closes, and so do those of groups that are offline. `idle.md` has the steps
+//! and the races.
 //!
 //! Edges: E2 (consume/claim), E36 (closing/release).
 
@@ -64,7 +65,10 @@ pub(crate) fn release_credit_periodic(tree: &Tree) {
 /// under the lock.
 fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, SeenCredit>) -> u64 {
     let mut due = Vec::new();
-    let mut released = 0;
+    // Nobody uses what groups that are offline have left. First, for any close takes it along, and
+    // this call says what it has given back.
+    // Mutation: visit-leaves-what-is-offline
+    let mut released = tree.close_offline_stocks();
     for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
             // The owner's word first: credit that the owner puts there after this read makes the

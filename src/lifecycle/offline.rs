@@ -38,7 +38,7 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
         // One barrier settles all groups that wait for one. Until there are so many their credit
         // stays in usage, where a refusal finds it.
         if stocks.unsettled >= PENDING_CLOSE_MAX {
-            let _ = tree.close_all_pending(&mut stocks);
+            tree.close_all_pending(&mut stocks);
         }
     }
     leave(&mut tree.hierarchy.lock_of(group), group);
@@ -68,7 +68,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
         leave(hierarchy.shard_of(&group), &group);
     }
     drop(hierarchy);
-    let _ = tree.close_all_pending(&mut stocks);
+    tree.close_all_pending(&mut stocks);
 }
 
 /// Closes the stocks of a barred group: no thread opens them again.

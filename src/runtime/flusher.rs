@@ -33,7 +33,6 @@ impl Flusher {
             while sleep_period(period, &stopped) {
                 let tree = root.first().tree();
                 stats::flush_periodic(root.first());
-                tree.close_offline_stocks();
                 idle::release_credit_periodic(tree);
                 unowned::may_have_changed();
             }

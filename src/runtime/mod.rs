@@ -183,8 +183,8 @@ impl Runtime {
     /// there are, and none if there is nothing to do. It may wait for the tree's lock as long as a
     /// drain takes.
     ///
-    /// The crate does this by itself for every 64 such groups, and whenever a limit needs the
-    /// credit.
+    /// The crate does this by itself for every 64 such groups, whenever a limit needs the credit,
+    /// and with each [`release_idle_credit`](Self::release_idle_credit).
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -235,7 +235,7 @@ impl Runtime {
     /// give back theirs, too; the figure leaves them out.
     ///
     /// Credit is idle where the last two calls found the same, and at once where its thread has
-    /// ended. So with one call in each period, credit is uncharged after two to three periods.
+    /// ended or its group is offline. So with one call in each period, credit is uncharged after two to three periods.
     /// [`start_flusher`](Self::start_flusher) calls this in each of its own. Usage then comes down
     /// to [`live`](crate::Group::live) in each group whose threads sleep.
     ///
@@ -247,7 +247,7 @@ impl Runtime {
     /// over and over, may look idle; it then refills once, in every third call at most.
     ///
     /// The call looks at every slot of every thread. It runs one barrier for each 4,096 slots with
-    /// idle credit, and none where no credit is idle. It holds the tree's lock for those 4,096 at
+    /// idle credit, one where groups have gone offline, and none where no credit is idle. It holds the tree's lock for those 4,096 at
     /// most, or for as many central stocks. The call remembers 16 bytes for each slot with credit.
     /// Another call waits meanwhile, and the flusher leaves its own out. Inside an allocator that
     /// charges the call does nothing and returns 0.

@@ -494,10 +494,6 @@ impl Life {
                     self.give_credit_back(op, Runtime::release_idle_credit);
                 }
                 if visits >= IDLE_VISITS {
-                    // The stock of a group that went offline may wait for its close, with its credit.
-                    if let Some(runtime) = &self.runtime {
-                        runtime.settle();
-                    }
                     self.hold(Life::has_no_idle_credit);
                 }
             }
