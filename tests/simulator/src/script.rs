@@ -727,8 +727,20 @@ fn script(
                 ops.extend(whole.into_iter().map(|what| Op(thread, what)));
                 continue;
             }
+            // Two threads have credit of a group that goes, and nobody but visits looks for it.
+            let is_left = match what {
+                What::Offline(group) if swarm.idle && rng.random() => Some(group),
+                _ => None,
+            };
+            if let Some(group) = is_left {
+                let charge = What::Charge(group, Verb::Try, Size::Bytes(7));
+                ops.extend([0, 0, 1, 1].map(|of| Op(of % setup.threads, charge.clone())));
+            }
             let thread = rng.random_range(0..setup.threads);
             ops.push(Op(thread, what));
+            if is_left.is_some() {
+                ops.push(Op(thread, What::Idle(4)));
+            }
             ops.extend(more.into_iter().map(|what| Op(thread, what)));
             if let Some(group) = goes {
                 ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
