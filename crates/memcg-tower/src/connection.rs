@@ -115,8 +115,10 @@ impl ConnectionPace {
 
 /// A connection that ends where its client does not take what it is sent: see [`ConnectionPace`].
 ///
-/// The write that is pending then fails with [`io::ErrorKind::TimedOut`], and so do all later ones.
-/// It costs a comparison for each write that is ready.
+/// The write that is pending then fails with [`io::ErrorKind::TimedOut`], with which a server drops
+/// the connection. Whoever goes on writing instead has no time left: a write that would wait fails
+/// at once, and one that the client takes gives time back. It costs a comparison for each write
+/// that is ready.
 pub struct PacedConnection<I> {
     io: I,
     writes: Writes,
