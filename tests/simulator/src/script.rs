@@ -801,6 +801,11 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story.push(What::OfflineTree(group));
             story.push(What::Reclaim(0, Size::Bytes(300_000)));
+            // Those that are given up, or registered again, for a group that has ended.
+            if rng.random() {
+                story.extend((0..8).map(|cache| What::Unregister(cache)));
+                story.push(What::Reclaim(0, Size::Bytes(300_000)));
+            }
             story
         }
         // A charge that waits for nothing has more than one cache asked: the first gives nothing.

@@ -74,6 +74,8 @@ pub(super) struct Shared {
     asked_softly: AtomicBool,
     /// For how many milliseconds reclaim may take.
     reclaim_time: AtomicU64,
+    /// How often caches gave or promised something in the present operation.
+    gave: AtomicU64,
 }
 
 impl Shared {
@@ -99,6 +101,12 @@ impl Shared {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         self.asked_softly.store(false, Ordering::SeqCst);
+        self.gave.store(0, Ordering::SeqCst);
+    }
+
+    /// A cache gives something.
+    pub(super) fn note_gift(&self) {
+        self.gave.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Reclaim may take so many milliseconds.
@@ -257,6 +265,8 @@ pub(super) struct Cache {
     shared: Arc<Shared>,
     registration: Mutex<Option<Registration>>,
     gone: AtomicBool,
+    /// How often it was ever asked.
+    asked: AtomicU64,
     /// When it has forgotten what it promised.
     forgot: Mutex<Option<Instant>>,
     pub(super) promises: Promises,
@@ -276,6 +286,9 @@ impl Cache {
         let left = charge.bytes();
         drop(shelf);
         self.shared.note(Entry::Shelf(self.key, left));
+        if freed > 0 {
+            self.shared.note_gift();
+        }
         freed
     }
 
@@ -301,6 +314,10 @@ impl Cache {
 
     pub(super) fn fault(&self, what: String) {
         self.shared.note(Entry::Fault(what));
+    }
+
+    pub(super) fn note_gift(&self) {
+        self.shared.note_gift();
     }
 
     fn panic(&self) -> ! {
@@ -427,6 +444,7 @@ impl Reclaim for Asked {
             cache.shared.strange.store(true, Ordering::SeqCst);
             return 0;
         }
+        cache.asked.fetch_add(1, Ordering::SeqCst);
         let used_then = cache.shared.used_in_turn(context.group().usage());
         cache.check(want, context);
         match cache.nature {
@@ -638,7 +656,11 @@ impl Life {
             }
             What::Unregister(number) => {
                 if let Some(cache) = self.pick_cache(number) {
-                    self.unregister(op, &cache);
+                    if cache.is_gone() {
+                        self.register_again(op, &cache);
+                    } else {
+                        self.unregister(op, &cache);
+                    }
                 }
             }
             What::CacheDrop(number) => {
@@ -651,12 +673,22 @@ impl Life {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
                     let before = self.twin.live(group, 0);
-                    let promised = self.promised();
+                    let (promised, once) = (self.promised(), self.promised_once());
                     let panics = self.panics();
                     let bound = self.handle(group).memory().stocked_bound();
+                    let asked_before = self.asked();
+                    let nobody = !self.caches.iter().any(|cache| {
+                        let home = self.home(cache);
+                        !cache.is_gone() && self.twin.is_within(home, group)
+                    });
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
+                    // What it was for has come, or nobody has more: then each was asked once more.
+                    let gave = self.shared.gave.load(Ordering::SeqCst);
+                    let asks = self.asked().into_iter().zip(asked_before);
+                    let asks = asks.map(|(now, before)| now - before).max();
                     let promised = self.promised() - promised;
+                    let twice = promised - (self.promised_once() - once);
                     self.settle_accounts();
                     let panics = self.panics() - panics;
                     let asked_softly = self.shared.asked_softly.load(Ordering::SeqCst);
@@ -665,6 +697,11 @@ impl Life {
                             || report.panics == panics
                                 && (report.soft_visited > 0 || !asked_softly),
                         "{report:?}, and {panics} caches have panicked, some in excess: {asked_softly}"
+                    );
+                    let is_alone = self.shared.is_quiet() && !self.setup.adapters;
+                    assert!(
+                        !is_alone || !nobody || report.visited == 0,
+                        "{report:?}, and no cache is there"
                     );
                     let fell = before.saturating_sub(self.twin.live(group, 0));
                     let now = self.handles[group].first();
@@ -683,8 +720,26 @@ impl Life {
                     } else {
                         bound
                     };
+                    let boasts =
+                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
+                    let some_boast = self.caches.iter().any(boasts);
+                    assert!(
+                        !is_alone || some_boast || asks.is_none_or(|most| most <= 1 + 2 * gave),
+                        "{report:?}: a cache was asked {asks:?} times, and {gave} times one gave"
+                    );
+                    let is_greedy = |cache: &Arc<Cache>| cache.nature == Nature::Greedy;
+                    assert!(
+                        !is_alone
+                            || self.caches.iter().any(is_greedy)
+                            || report.freed + report.pending.saturating_sub(twice)
+                                <= bytes.saturating_add(bound),
+                        "{report:?} of {bytes}, with credit of {bound} at most"
+                    );
                     // What is promised is asked of no other.
-                    assert!(report.pending <= bytes, "{report:?} of {bytes}");
+                    assert!(
+                        report.pending.saturating_sub(twice) <= bytes,
+                        "{report:?} of {bytes}"
+                    );
                     assert!(
                         // What a reclaimer that panics has freed does not count.
                         !self.shared.is_quiet()
@@ -705,11 +760,7 @@ impl Life {
                         "{report:?} of {bytes}"
                     );
                     // What one claims that boasts is believed, as far as it may have gone to a stock.
-                    let boasts =
-                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
-                    if fell.saturating_add(report.pending) < bytes
-                        && !self.caches.iter().any(boasts)
-                    {
+                    if fell.saturating_add(report.pending) < bytes && !some_boast {
                         self.nothing_left_below(group, 1);
                     }
                 }
@@ -763,6 +814,7 @@ impl Life {
             shared: Arc::clone(&self.shared),
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             forgot: Mutex::new(None),
             promises: Promises::default(),
         });
@@ -813,10 +865,31 @@ impl Life {
         cache.gone.store(true, Ordering::SeqCst);
     }
 
+    /// One that was given up is registered for the same group, whether that is online or not. Nobody
+    /// remembers what it said before.
+    fn register_again(&mut self, op: &Op, cache: &Arc<Cache>) {
+        let group = cache.group;
+        if self.handles[group].is_empty() || !cache.promises.forget_failure() {
+            return;
+        }
+        cache.gone.store(false, Ordering::SeqCst);
+        let asked = Arc::new(Asked(Arc::clone(cache)));
+        let registration = self.on(op, group, move |group| {
+            group.register_reclaimer(asked, ReclaimPriority::NORMAL)
+        });
+        *lock(&cache.registration) = Some(registration);
+    }
+
+    /// How often each cache was ever asked.
+    fn asked(&self) -> Vec<u64> {
+        let asked = |cache: &Arc<Cache>| cache.asked.load(Ordering::SeqCst);
+        self.caches.iter().map(asked).collect()
+    }
+
     pub(super) fn end_cache(&mut self, op: &Op, cache: &Arc<Cache>) {
         self.unregister(op, cache);
         // What it has promised it forgets.
-        let open = cache.promises.take();
+        let open = cache.promises.take_all();
         self.actor(op).run(move || drop(open));
         self.settle_accounts();
         self.twin.release(cache.key);

@@ -530,10 +530,10 @@ impl Life {
         }
         let ask = self.ask(group, 0, verb, bytes);
         self.asking = Some(group).filter(|_| verb == Verb::Plain);
-        let promised = self.promised();
+        let promised = self.promised_once();
         let found = self.on(op, group, move |group| charge(group, verb, bytes));
         // Of all that start none is asked for what another one has promised.
-        let started = self.promised() - promised;
+        let started = self.promised_once() - promised;
         assert!(
             verb != Verb::Start || started <= bytes,
             "{started} are promised for {bytes}"

@@ -23,6 +23,12 @@ use crate::script::{Op, What, pick};
 /// For so long a thread of a runtime may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Levels of a tree that is very deep.
+const DEEP: usize = 1_000;
+
+/// Bytes that stay from one flush to the next: of changes 128 KiB, and some for each level.
+const KEPT: u64 = (128 << 10) + DEEP as u64 * 64;
+
 const NAMES: [&str; 4] = ["a", "b", "memory", ""];
 
 impl Life {
@@ -32,10 +38,11 @@ impl Life {
         };
         let lived = self.actor(op).run(move || {
             let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-            match rng.random_range(0..5) {
-                0 => cannot_be(rng),
-                1 | 2 => declares(rng),
-                3 => flushes(rng),
+            match rng.random_range(0..20) {
+                0..4 => cannot_be(rng),
+                4..12 => declares(rng),
+                12..15 => flushes(rng),
+                15 => was_deep(rng),
                 _ => covers(rng),
             }
         });
@@ -306,6 +313,32 @@ fn flushes(rng: &mut Xoshiro256PlusPlus) -> Holds {
     let is_far_off = root.read(Freshness::Stale).max_error() > 100_000;
     let flushed = root.inspect().flush_ratelimited();
     ensure!(flushed || !is_far_off, "a flush that is late is not made");
+    Ok(())
+}
+
+/// A flush of a very deep tree takes memory for each item of each level, and keeps a part of it.
+fn was_deep(rng: &mut Xoshiro256PlusPlus) -> Holds {
+    let runtime = Runtime::builder()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let mut lowest = runtime.root();
+    for _ in 0..DEEP {
+        let below = lowest.create(0, Limits::new());
+        lowest = below.map_err(|error| error.to_string())?;
+    }
+    let written = rng.random_range(1..1 << 20);
+    lowest.stat_add(StatKey::ANON, written);
+    let before = runtime.own_bytes().cells;
+    let root = runtime.root();
+    root.inspect().flush();
+    let found = root.read(Freshness::Stale).get(StatKey::ANON);
+    ensure_eq!(found, written, "what is written far below");
+    let kept = runtime.own_bytes().cells - before;
+    ensure!(
+        kept <= KEPT,
+        "{kept} bytes of cells are kept after a flush of {DEEP} levels"
+    );
+    root.children().iter().for_each(Group::offline_tree);
     Ok(())
 }
 
