@@ -776,9 +776,10 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
         }
         // A promise that is kept, then another one, for which a charge waits.
         What::Cache(group, Nature::Keeps, _) => {
-            let mut story: Vec<_> = (0..4)
-                .map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000)))
-                .collect();
+            // Or two caches of a group do.
+            let second = What::Cache(group, Nature::Keeps, rng.random_range(0..3));
+            let mut story = Vec::from_iter(Some(second).filter(|_| rng.random_bool(0.3)));
+            story.extend((0..4).map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000))));
             story.push(What::Set(0, Kind::Max, Size::Above(100)));
             for _ in 0..2 {
                 let verb = pick(rng, &[Verb::Reclaims, Verb::Start, Verb::WaitNot]);

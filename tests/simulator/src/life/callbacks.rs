@@ -681,6 +681,13 @@ impl Life {
                         let home = self.home(cache);
                         !cache.is_gone() && self.twin.is_within(home, group)
                     });
+                    let some_excess = self.caches.iter().any(|cache| {
+                        let home = self.home(cache);
+                        !cache.is_gone()
+                            && self.twin.is_within(home, group)
+                            && self.twin.live(home, 0) > 0
+                            && self.has_excess(home, group)
+                    });
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
                     // What it was for has come, or nobody has more: then each was asked once more.
@@ -702,6 +709,14 @@ impl Life {
                     assert!(
                         !is_alone || !nobody || report.visited == 0,
                         "{report:?}, and no cache is there"
+                    );
+                    assert!(
+                        !is_alone
+                            || !some_excess
+                            || bytes == 0
+                            || report.soft_visited > 0
+                            || !self.had_time(),
+                        "{report:?}, and a cache is in excess"
                     );
                     let fell = before.saturating_sub(self.twin.live(group, 0));
                     let now = self.handles[group].first();
@@ -731,6 +746,8 @@ impl Life {
                     assert!(
                         !is_alone
                             || self.caches.iter().any(is_greedy)
+                            // What is promised and given in one call counts for both.
+                            || self.has_promised()
                             || report.freed + report.pending.saturating_sub(twice)
                                 <= bytes.saturating_add(bound),
                         "{report:?} of {bytes}, with credit of {bound} at most"
@@ -878,6 +895,16 @@ impl Life {
             group.register_reclaimer(asked, ReclaimPriority::NORMAL)
         });
         *lock(&cache.registration) = Some(registration);
+    }
+
+    /// A level from one group up to another is above its soft limit by what is live.
+    fn has_excess(&self, of: usize, top: usize) -> bool {
+        let is_above = |&level: &usize| {
+            self.twin.groups[level].online && self.twin.live(level, 0) > self.twin.soft(level)
+        };
+        let levels = self.twin.levels(of);
+        let mut levels = levels.filter(|&level| self.twin.is_within(level, top));
+        levels.any(|level| is_above(&level))
     }
 
     /// How often each cache was ever asked.

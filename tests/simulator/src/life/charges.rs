@@ -279,6 +279,9 @@ impl Life {
             self.nothing_left_for(level, ask);
             self.waits_for_promises(level, ask, took);
         }
+        if ask.asks && counter == 0 {
+            self.has_begun(level, ask);
+        }
         None
     }
 

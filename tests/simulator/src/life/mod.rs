@@ -364,9 +364,17 @@ impl Life {
             What::Offline(group) => {
                 // The root goes with its runtime.
                 if let Some(group) = self.group(group).filter(|&group| group > 0) {
+                    let pools = |life: &Life| life.runtime.as_ref().map(|it| it.own_bytes().pools);
+                    let before = pools(self);
                     let found = self.on(op, group, |group| {
                         group.offline().map_err(|refused| refused.children)
                     });
+                    // It takes as much as before, or what it took is free.
+                    let now = pools(self);
+                    assert!(
+                        now >= before || !self.shared.is_quiet() || self.drains,
+                        "{now:?} bytes of pools after the end of a group, {before:?} before"
+                    );
                     let expected = self.twin.offline(group);
                     assert_eq!(found, expected, "children in the way");
                 }

@@ -133,6 +133,40 @@ impl Life {
         });
     }
 
+    /// A charge that never blocks is not refused while a cache could begin, and none has.
+    pub(super) fn has_begun(&self, level: usize, ask: Ask) {
+        if ask.verb != Verb::Start || !self.shared.is_quiet() || self.is_owed() {
+            return;
+        }
+        let limit = self.twin.limit(level, 0);
+        let lacks = self.twin.live(level, 0).saturating_add(ask.bytes) > limit;
+        if !lacks || self.twin.never_fits(ask.group, ask.bytes) {
+            return;
+        }
+        for cache in &self.caches {
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online);
+            let Some(home) = home.filter(|&home| self.twin.is_within(home, level)) else {
+                continue;
+            };
+            let (Some(of), Some(top)) = (self.handles[home].first(), self.handles[level].first())
+            else {
+                continue;
+            };
+            let (of, top) = (of.memory(), top.memory());
+            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+            let could_begin = cache.nature == Nature::Keeps
+                && cache.promises.are_kept()
+                && !cache.is_gone()
+                && self.twin.live(home, 0) > 0;
+            assert!(
+                !could_begin || is_protected,
+                "a charge is refused, and the cache of {} has not begun",
+                self.twin.path(home)
+            );
+        }
+    }
+
     /// A charge that may wait is not refused at once while what it lacks is promised.
     pub(super) fn waits_for_promises(&self, level: usize, ask: Ask, took: Duration) {
         let may_wait = matches!(ask.verb, Verb::Plain | Verb::WaitNot) && ask.asks;
