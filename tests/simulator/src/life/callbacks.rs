@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -68,6 +68,8 @@ pub(super) struct Shared {
     last: Mutex<Option<GroupId>>,
     /// What the group that has its turn in a round used as the first of its caches was called.
     turn: Mutex<Option<u64>>,
+    /// The group and the priority of the one that was asked last in this turn.
+    order: Mutex<Option<(GroupId, u8)>>,
     /// The charge of the present operation is for the sake of so important a group.
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
@@ -117,6 +119,7 @@ impl Shared {
     /// The round looks whom to ask in the turn of a group, before it asks anyone there.
     fn begin_turn(&self) {
         *lock(&self.turn) = None;
+        *lock(&self.order) = None;
     }
 
     /// What a group that uses so much now used before caches gave memory back in this turn.
@@ -267,6 +270,8 @@ pub(super) struct Cache {
     gone: AtomicBool,
     /// How often it was ever asked.
     asked: AtomicU64,
+    /// Its priority: of those of a group a lower one is asked first.
+    priority: AtomicU8,
     /// When it has forgotten what it promised.
     forgot: Mutex<Option<Instant>>,
     pub(super) promises: Promises,
@@ -354,6 +359,11 @@ impl Cache {
         if context.deadline() > end {
             let late = context.deadline() - end;
             self.fault(format!("{}, {late:?} longer than that may take", at()));
+        }
+        let priority = self.priority.load(Ordering::SeqCst);
+        let in_order = lock(&self.shared.order).replace((group.id(), priority));
+        if in_order.is_some_and(|(of, lower)| of == group.id() && lower > priority) {
+            self.fault(format!("{}, after one of a higher priority", at()));
         }
         let before = lock(&self.shared.last).replace(group.id());
         // One that was asked just before may have taken the group out of its excess.
@@ -502,7 +512,11 @@ impl Reclaim for Asked {
         }
     }
 
-    fn start(&self, _: u64, context: &ReclaimContext<'_>) {
+    fn start(&self, want: u64, context: &ReclaimContext<'_>) {
+        if is_actor() {
+            self.0.shared.begin_turn();
+            self.0.check(want, context);
+        }
         match self.0.nature {
             _ if !is_actor() => {}
             Nature::Keeps => self.0.promise(context, context.group().usage()),
@@ -832,6 +846,7 @@ impl Life {
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
             asked: AtomicU64::new(0),
+            priority: AtomicU8::new(priority % 3),
             forgot: Mutex::new(None),
             promises: Promises::default(),
         });
@@ -890,6 +905,7 @@ impl Life {
             return;
         }
         cache.gone.store(false, Ordering::SeqCst);
+        cache.priority.store(1, Ordering::SeqCst);
         let asked = Arc::new(Asked(Arc::clone(cache)));
         let registration = self.on(op, group, move |group| {
             group.register_reclaimer(asked, ReclaimPriority::NORMAL)

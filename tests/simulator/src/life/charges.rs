@@ -227,6 +227,9 @@ impl Life {
             "{error}"
         );
         self.is_told(&error, counter);
+        if counter == 0 && top.is_none() && !refusal.is_behind() {
+            self.has_begun(level, ask);
+        }
         if refusal.is_behind() {
             let is_here = |passed: &&Passed| self.twin.is_within(passed.group, level);
             let here: Vec<&Passed> = in_line.iter().filter(is_here).collect();
@@ -278,9 +281,6 @@ impl Life {
         if asks && counter == 0 {
             self.nothing_left_for(level, ask);
             self.waits_for_promises(level, ask, took);
-        }
-        if ask.asks && counter == 0 {
-            self.has_begun(level, ask);
         }
         None
     }

@@ -389,7 +389,17 @@ impl Counters {
             9..12 => self.step_account(of, bytes)?,
             12 => {
                 let batch = pick(&mut self.rng, &[0, 16, 1_024]);
+                let before = counter.stocked_bound();
                 counter.set_batch(batch);
+                let now = counter.stocked_bound();
+                let is_above = |counter: &PageCounter| counter.forced() > 0;
+                let reopens = !self.is_adaptive && !self.counters.iter().any(is_above);
+                // Where the budget allows more.
+                let is_less = batch <= self.batch[of];
+                ensure!(
+                    before == 0 || batch == 0 || now > 0 || !reopens || !is_less,
+                    "a bound of {now} with a batch of {batch}, and {before} before"
+                );
                 self.is_exact = false;
                 for below in within(of) {
                     self.batch[below] = batch;

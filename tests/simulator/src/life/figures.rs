@@ -263,6 +263,12 @@ impl Life {
         ensure!(verdict.is_ok(), "{verdict}");
         ensure_eq!(verdict.audited(), self.setup.audit, "audited");
         let online: Vec<usize> = self.twin.online_below(0).collect();
+        let counters = 1 + runtime.root().counters().count();
+        let (least, checked) = (online.len() * counters, verdict.counter_count());
+        ensure!(
+            checked >= least,
+            "{checked} counters are verified of {least}"
+        );
         if self.shared.is_quiet() {
             ensure_eq!(runtime.group_count(), online.len(), "groups online");
         }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use allocator_api2::alloc::Allocator;
-use memcg::kmem::{NodeId, NodeOf, PageNode, Topology, TopologyError};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology, TopologyError, node_of};
 use memcg::{Bytes, Freshness, Group, Limits, Reclaim, ReclaimPriority, Runtime, StatKey};
 use memcg_alloc::GroupAlloc;
 use memcg_kmem::{
@@ -881,6 +881,13 @@ fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
             assert_eq!(unplaced, known, "{size} bytes each, pages of {page}");
         }
     }
+    // On one node nobody is asked where pages lie.
+    let found = Placement::of(vec.as_ptr_range(), &**node_of(&group));
+    let on_first = found.on_node(NodeId::new(0));
+    assert!(
+        nodes > 1 || on_first == found.bytes(),
+        "one node: {found:?}"
+    );
     drop(vec);
     assert_eq!(group.live(), 0, "live at the end");
     let asked = table.call_count();
