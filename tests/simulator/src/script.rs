@@ -816,10 +816,11 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 let any = rng.random_range(0..16);
                 let of = pick(rng, &[group, 0, any]);
                 let bytes = pick(rng, &[0, 1_000, 4_000]);
-                story.extend(
-                    rng.random_bool(0.4)
-                        .then(|| What::Set(of, kind, Size::Bytes(bytes))),
-                );
+                story.extend(rng.random_bool(0.4).then_some(What::Set(
+                    of,
+                    kind,
+                    Size::Bytes(bytes),
+                )));
             }
             for _ in 0..5 {
                 let any = rng.random_range(0..16);

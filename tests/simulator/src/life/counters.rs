@@ -225,6 +225,8 @@ struct Counters {
     refused: [u64; MANY],
     /// What was charged by force.
     forced: [u64; MANY],
+    /// Of that, what was above a max then.
+    forced_above: [u64; MANY],
     peak: [u64; MANY],
     windows: Vec<Window>,
     accounts: Vec<Account>,
@@ -294,6 +296,7 @@ impl Counters {
             batch: [batch; MANY],
             refused: [0; MANY],
             forced: [0; MANY],
+            forced_above: [0; MANY],
             peak: [0; MANY],
             windows: Vec::new(),
             accounts: Vec::new(),
@@ -359,7 +362,7 @@ impl Counters {
             2 => {
                 counter.force_charge(bytes);
                 self.own[of] += bytes;
-                self.note_forced(of, bytes);
+                self.note_forced(of, bytes, 0);
             }
             3 | 4 => {
                 let gone = bytes.min(self.own[of]);
@@ -423,8 +426,13 @@ impl Counters {
         Ok(())
     }
 
-    fn note_forced(&mut self, of: usize, bytes: u64) {
-        levels(of).for_each(|level| self.forced[level] += bytes);
+    /// So many units were charged by force. An account that is in hand has `beside`.
+    fn note_forced(&mut self, of: usize, bytes: u64, beside: u64) {
+        for level in levels(of) {
+            let above = (self.live(level) + beside).saturating_sub(self.max[level]);
+            self.forced[level] += bytes;
+            self.forced_above[level] += above.min(bytes);
+        }
     }
 
     /// Compares an answer with the one that the sums allow. Some: the charge was made.
@@ -625,7 +633,7 @@ impl Counters {
                 item = self.rng.random_range(0..ITEMS.len());
                 account = account.account_as(ITEMS[item], &placement);
                 let now = bytes + bytes / 3;
-                self.note_forced(of, now.saturating_sub(units));
+                self.note_forced(of, now.saturating_sub(units), now);
                 places = [0; 3];
                 if self.nodes > 0 {
                     places[self.place(from)] += bytes;
@@ -707,10 +715,10 @@ impl Counters {
             ensure!(
                 forced.0 == usage.saturating_sub(self.max[of])
                     && forced.0 <= forced.1
-                    // What is taken back for a drain counts anew.
-                    && (forced.1 <= self.forced[of] || !self.is_exact),
-                "(above max, ever) of counter {of}: {forced:?}, and {} were forced",
-                self.forced[of]
+                    && (forced.1 == self.forced_above[of] || !self.is_exact),
+                "(above max, ever) of counter {of}: {forced:?}, and {} were forced, {} above",
+                self.forced[of],
+                self.forced_above[of]
             );
             let room = |level: usize| {
                 let most = self.max[level].min(PageCounter::USAGE_MAX);

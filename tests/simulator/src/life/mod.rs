@@ -961,6 +961,11 @@ impl Life {
                 let (some, stat) = (made[..8.min(made.len())].to_vec(), self.items[0].0);
                 actor.run(move || some.iter().for_each(|group| group.stat_add(stat, 1)));
             }
+            // What the groups before them were written goes with those.
+            for group in &made[..8.min(made.len())] {
+                let written = group.read(Freshness::Exact).get(self.items[0].0);
+                assert_eq!(written, self.actors.len() as i64, "written to {group:?}");
+            }
             root.children().iter().for_each(Group::offline_tree);
             drop(made);
             self.hold(Life::runtime_is_empty);

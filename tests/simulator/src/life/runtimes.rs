@@ -43,7 +43,7 @@ impl Life {
         let lived = self.actor(op).run(move || {
             let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
             match rng.random_range(0..20) {
-                0..4 => cannot_be(rng),
+                0..4 => (0..6).try_for_each(|_| cannot_be(rng)),
                 4..12 => declares(rng),
                 12..14 => flushes(rng),
                 14 => texts(rng),
