@@ -46,8 +46,9 @@ enum Entry {
     /// The hook that holds that was called, of the group of that number and for memory of the other,
     /// at that instant.
     Cancelled(Key, usize, Group, Instant),
-    /// The order of that number was asked for a victim, and has chosen one or none.
-    Ordered(usize, Vec<Candidate>, Choice),
+    /// The order of that number was asked for a victim, and has chosen one or none; by a thread that
+    /// takes turns, or by another one.
+    Ordered(usize, Vec<Candidate>, Choice, bool),
     /// The cache that holds that has panicked.
     Panicked(Key),
     /// An order of that group has.
@@ -87,10 +88,11 @@ impl Shared {
 
     /// An order was asked.
     pub(super) fn note_order(&self, order: usize, candidates: Vec<Candidate>, choice: Choice) {
-        if !is_actor() {
+        let takes_turns = is_actor();
+        if !takes_turns {
             self.strange.store(true, Ordering::SeqCst);
         }
-        self.note(Entry::Ordered(order, candidates, choice));
+        self.note(Entry::Ordered(order, candidates, choice, takes_turns));
     }
 
     /// The order of that group panics.
@@ -622,8 +624,8 @@ impl Life {
                         );
                         called.push((key, domain));
                     }
-                    Entry::Ordered(order, candidates, choice) => {
-                        self.ordered(order, &candidates, choice);
+                    Entry::Ordered(order, candidates, choice, takes_turns) => {
+                        self.ordered(order, &candidates, choice, takes_turns);
                     }
                     Entry::Panicked(key) => self.panicked(key),
                     Entry::OrderPanicked(group) => self.twin.groups[group].panics += 1,

@@ -398,7 +398,7 @@ impl Counters {
                 let is_above = |counter: &PageCounter| counter.forced() > 0;
                 let reopens = !self.is_adaptive && !self.counters.iter().any(is_above);
                 // Where the budget allows more.
-                let is_less = batch <= self.batch[of];
+                let is_less = within(of).all(|below| batch <= self.batch[below]);
                 ensure!(
                     before == 0 || batch == 0 || now > 0 || !reopens || !is_less,
                     "a bound of {now} with a batch of {batch}, and {before} before"
