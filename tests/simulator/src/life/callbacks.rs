@@ -762,10 +762,9 @@ impl Life {
                     assert!(
                         !is_alone
                             || self.caches.iter().any(is_greedy)
-                            // What is promised and given in one call counts for both.
-                            || self.has_promised()
-                            || report.freed + report.pending.saturating_sub(twice)
-                                <= bytes.saturating_add(bound),
+                            // What a cache promises others of its group may give in the same turn.
+                            || report.pending > 0
+                            || report.freed <= bytes.saturating_add(bound),
                         "{report:?} of {bytes}, with credit of {bound} at most"
                     );
                     // What is promised is asked of no other.
