@@ -229,6 +229,7 @@ fn apply(
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
 fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
+    let by_program = matches!(moves, MaxMove::ByProgram);
     for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
         // Mutation: a-part-of-its-own-max-stays-as-that-moves
@@ -238,7 +239,9 @@ fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set
                 && let Ok(bytes) = resolve(counter, kind, as_set, counter.max())
-                && bytes != value(counter, kind)
+                // A max that stays as it is has been set by the program, too: it no longer moves by
+                // itself.
+                && (bytes != value(counter, kind) || kind == LimitKind::Max && by_program)
             {
                 apply(stocks, counter, kind, bytes, moves);
             }

@@ -260,6 +260,25 @@ fn a_dip_turns_no_charge_away() {
     }
 }
 
+/// A max that the program sets to what it has become by itself moves by itself no more, and nor does
+/// a part of it.
+#[test]
+fn a_part_of_a_max_that_the_program_sets_turns_away_at_once() {
+    for runtime in runtimes() {
+        let root = runtime.root();
+        set_max(&root, 20 * KIB);
+        let half = root
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
+        let _held = charge(&create(&root, "other"), 20 * KIB);
+        let mut waiter = in_line(&half, 5 * KIB);
+        root.inspect().move_max(Bytes(8 * KIB));
+        assert_woken(&waiter, false);
+        set_max(&root, 8 * KIB);
+        assert_never(turned_away(&mut waiter), &half, 5 * KIB);
+    }
+}
+
 /// A max that only counted acts again.
 #[test]
 fn a_max_that_acts_again_turns_away() {

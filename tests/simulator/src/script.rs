@@ -788,9 +788,11 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
         }
         // A promise that is kept, then another one, for which a charge waits.
         What::Cache(group, Nature::Keeps, _) => {
-            let mut story: Vec<_> = (0..4)
-                .map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000)))
-                .collect();
+            // Or two caches of a group do, or another one gives at once.
+            let nature = pick(rng, &[Nature::Keeps, Nature::Honest]);
+            let second = What::Cache(group, nature, rng.random_range(0..3));
+            let mut story = Vec::from_iter(Some(second).filter(|_| rng.random_bool(0.5)));
+            story.extend((0..4).map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000))));
             story.push(What::Set(0, Kind::Max, Size::Above(100)));
             for _ in 0..2 {
                 let verb = pick(rng, &[Verb::Reclaims, Verb::Start, Verb::WaitNot]);
@@ -805,6 +807,46 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Charge(group, Verb::Plain, Size::Bytes(300)));
             story
         }
+        // What is asked of several caches, some of which are in excess or protected, give nothing, or
+        // begin later.
+        What::Cache(group, ..) if rng.random_bool(0.3) => {
+            let natures = [
+                Nature::Honest,
+                Nature::Honest,
+                Nature::Keeps,
+                Nature::Stubborn,
+                Nature::PanicsAtOnce,
+            ];
+            let mut story = Vec::new();
+            for _ in 0..2 {
+                let any = rng.random_range(0..16);
+                let of = pick(rng, &[group, any]);
+                story.push(What::Cache(of, pick(rng, &natures), rng.random_range(0..3)));
+            }
+            story.extend((0..6).map(|_| What::Fill(pick_cache(rng), Size::Bytes(3_000))));
+            for kind in [Kind::Soft, Kind::Soft, Kind::Low, Kind::Min] {
+                let any = rng.random_range(0..16);
+                let of = pick(rng, &[group, 0, any]);
+                let bytes = pick(rng, &[0, 1_000, 4_000]);
+                story.extend(rng.random_bool(0.4).then_some(What::Set(
+                    of,
+                    kind,
+                    Size::Bytes(bytes),
+                )));
+            }
+            for _ in 0..5 {
+                let any = rng.random_range(0..16);
+                let of = pick(rng, &[group, 0, any]);
+                let bytes = Size::Bytes(pick(rng, &[301, 500, 3_000, 10_000]));
+                story.push(match rng.random_range(0..6) {
+                    0..3 => What::Reclaim(of, bytes),
+                    3 => What::Charge(of, Verb::Start, Size::More(pick(rng, &[1, 300]))),
+                    4 => What::Unregister(pick_cache(rng)),
+                    _ => What::Keep(pick_cache(rng), rng.random_range(0..4)),
+                });
+            }
+            story
+        }
         // Of a group with two caches both are asked for the nearest one above, once it has ended.
         What::Cache(group, ..) if swarm.tree && rng.random_bool(0.15) => {
             let mut story = vec![What::Cache(group, Nature::Honest, rng.random_range(0..3))];
@@ -813,6 +855,11 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story.push(What::OfflineTree(group));
             story.push(What::Reclaim(0, Size::Bytes(300_000)));
+            // Those that are given up, and registered again, for a group that has ended.
+            for _ in 0..pick(rng, &[0, 1, 2]) {
+                story.extend((0..8).map(What::Unregister));
+                story.push(What::Reclaim(0, Size::Bytes(10_000)));
+            }
             story
         }
         // A charge that waits for nothing has more than one cache asked: the first gives nothing.

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -46,8 +46,9 @@ enum Entry {
     /// The hook that holds that was called, of the group of that number and for memory of the other,
     /// at that instant.
     Cancelled(Key, usize, Group, Instant),
-    /// The order of that number was asked for a victim, and has chosen one or none.
-    Ordered(usize, Vec<Candidate>, Choice),
+    /// The order of that number was asked for a victim, and has chosen one or none; by a thread that
+    /// takes turns, or by another one.
+    Ordered(usize, Vec<Candidate>, Choice, bool),
     /// The cache that holds that has panicked.
     Panicked(Key),
     /// An order of that group has.
@@ -68,12 +69,16 @@ pub(super) struct Shared {
     last: Mutex<Option<GroupId>>,
     /// What the group that has its turn in a round used as the first of its caches was called.
     turn: Mutex<Option<u64>>,
+    /// The group and the priority of the one that was asked last in this turn.
+    order: Mutex<Option<(GroupId, u8)>>,
     /// The charge of the present operation is for the sake of so important a group.
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
     asked_softly: AtomicBool,
     /// For how many milliseconds reclaim may take.
     reclaim_time: AtomicU64,
+    /// How often caches gave or promised something in the present operation.
+    gave: AtomicU64,
 }
 
 impl Shared {
@@ -83,10 +88,11 @@ impl Shared {
 
     /// An order was asked.
     pub(super) fn note_order(&self, order: usize, candidates: Vec<Candidate>, choice: Choice) {
-        if !is_actor() {
+        let takes_turns = is_actor();
+        if !takes_turns {
             self.strange.store(true, Ordering::SeqCst);
         }
-        self.note(Entry::Ordered(order, candidates, choice));
+        self.note(Entry::Ordered(order, candidates, choice, takes_turns));
     }
 
     /// The order of that group panics.
@@ -99,6 +105,12 @@ impl Shared {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         self.asked_softly.store(false, Ordering::SeqCst);
+        self.gave.store(0, Ordering::SeqCst);
+    }
+
+    /// A cache gives something.
+    pub(super) fn note_gift(&self) {
+        self.gave.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Reclaim may take so many milliseconds.
@@ -109,6 +121,7 @@ impl Shared {
     /// The round looks whom to ask in the turn of a group, before it asks anyone there.
     fn begin_turn(&self) {
         *lock(&self.turn) = None;
+        *lock(&self.order) = None;
     }
 
     /// What a group that uses so much now used before caches gave memory back in this turn.
@@ -257,6 +270,10 @@ pub(super) struct Cache {
     shared: Arc<Shared>,
     registration: Mutex<Option<Registration>>,
     gone: AtomicBool,
+    /// How often it was ever asked.
+    asked: AtomicU64,
+    /// Its priority: of those of a group a lower one is asked first.
+    priority: AtomicU8,
     /// When it has forgotten what it promised.
     forgot: Mutex<Option<Instant>>,
     pub(super) promises: Promises,
@@ -276,6 +293,9 @@ impl Cache {
         let left = charge.bytes();
         drop(shelf);
         self.shared.note(Entry::Shelf(self.key, left));
+        if freed > 0 {
+            self.shared.note_gift();
+        }
         freed
     }
 
@@ -301,6 +321,10 @@ impl Cache {
 
     pub(super) fn fault(&self, what: String) {
         self.shared.note(Entry::Fault(what));
+    }
+
+    pub(super) fn note_gift(&self) {
+        self.shared.note_gift();
     }
 
     fn panic(&self) -> ! {
@@ -337,6 +361,11 @@ impl Cache {
         if context.deadline() > end {
             let late = context.deadline() - end;
             self.fault(format!("{}, {late:?} longer than that may take", at()));
+        }
+        let priority = self.priority.load(Ordering::SeqCst);
+        let in_order = lock(&self.shared.order).replace((group.id(), priority));
+        if in_order.is_some_and(|(of, lower)| of == group.id() && lower > priority) {
+            self.fault(format!("{}, after one of a higher priority", at()));
         }
         let before = lock(&self.shared.last).replace(group.id());
         // One that was asked just before may have taken the group out of its excess.
@@ -427,6 +456,7 @@ impl Reclaim for Asked {
             cache.shared.strange.store(true, Ordering::SeqCst);
             return 0;
         }
+        cache.asked.fetch_add(1, Ordering::SeqCst);
         let used_then = cache.shared.used_in_turn(context.group().usage());
         cache.check(want, context);
         match cache.nature {
@@ -484,7 +514,11 @@ impl Reclaim for Asked {
         }
     }
 
-    fn start(&self, _: u64, context: &ReclaimContext<'_>) {
+    fn start(&self, want: u64, context: &ReclaimContext<'_>) {
+        if is_actor() {
+            self.0.shared.begin_turn();
+            self.0.check(want, context);
+        }
         match self.0.nature {
             _ if !is_actor() => {}
             Nature::Keeps => self.0.promise(context, context.group().usage()),
@@ -590,8 +624,8 @@ impl Life {
                         );
                         called.push((key, domain));
                     }
-                    Entry::Ordered(order, candidates, choice) => {
-                        self.ordered(order, &candidates, choice);
+                    Entry::Ordered(order, candidates, choice, takes_turns) => {
+                        self.ordered(order, &candidates, choice, takes_turns);
                     }
                     Entry::Panicked(key) => self.panicked(key),
                     Entry::OrderPanicked(group) => self.twin.groups[group].panics += 1,
@@ -638,7 +672,11 @@ impl Life {
             }
             What::Unregister(number) => {
                 if let Some(cache) = self.pick_cache(number) {
-                    self.unregister(op, &cache);
+                    if cache.is_gone() {
+                        self.register_again(op, &cache);
+                    } else {
+                        self.unregister(op, &cache);
+                    }
                 }
             }
             What::CacheDrop(number) => {
@@ -651,12 +689,29 @@ impl Life {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
                     let before = self.twin.live(group, 0);
-                    let promised = self.promised();
+                    let (promised, once) = (self.promised(), self.promised_once());
                     let panics = self.panics();
                     let bound = self.handle(group).memory().stocked_bound();
+                    let asked_before = self.asked();
+                    let nobody = !self.caches.iter().any(|cache| {
+                        let home = self.home(cache);
+                        !cache.is_gone() && self.twin.is_within(home, group)
+                    });
+                    let some_excess = self.caches.iter().any(|cache| {
+                        let home = self.home(cache);
+                        !cache.is_gone()
+                            && self.twin.is_within(home, group)
+                            && self.twin.live(home, 0) > 0
+                            && self.has_excess(home, group)
+                    });
                     let found = self.on(op, group, move |group| group.reclaim(Bytes(bytes)));
                     let report = found.expect("no reclaim is under way");
+                    // What it was for has come, or nobody has more: then each was asked once more.
+                    let gave = self.shared.gave.load(Ordering::SeqCst);
+                    let asks = self.asked().into_iter().zip(asked_before);
+                    let asks = asks.map(|(now, before)| now - before).max();
                     let promised = self.promised() - promised;
+                    let twice = promised - (self.promised_once() - once);
                     self.settle_accounts();
                     let panics = self.panics() - panics;
                     let asked_softly = self.shared.asked_softly.load(Ordering::SeqCst);
@@ -665,6 +720,19 @@ impl Life {
                             || report.panics == panics
                                 && (report.soft_visited > 0 || !asked_softly),
                         "{report:?}, and {panics} caches have panicked, some in excess: {asked_softly}"
+                    );
+                    let is_alone = self.shared.is_quiet() && !self.setup.adapters;
+                    assert!(
+                        !is_alone || !nobody || report.visited == 0,
+                        "{report:?}, and no cache is there"
+                    );
+                    assert!(
+                        !is_alone
+                            || !some_excess
+                            || bytes == 0
+                            || report.soft_visited > 0
+                            || !self.had_time(),
+                        "{report:?}, and a cache is in excess"
                     );
                     let fell = before.saturating_sub(self.twin.live(group, 0));
                     let now = self.handles[group].first();
@@ -683,8 +751,27 @@ impl Life {
                     } else {
                         bound
                     };
+                    let boasts =
+                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
+                    let some_boast = self.caches.iter().any(boasts);
+                    assert!(
+                        !is_alone || some_boast || asks.is_none_or(|most| most <= 1 + 2 * gave),
+                        "{report:?}: a cache was asked {asks:?} times, and {gave} times one gave"
+                    );
+                    let is_greedy = |cache: &Arc<Cache>| cache.nature == Nature::Greedy;
+                    assert!(
+                        !is_alone
+                            || self.caches.iter().any(is_greedy)
+                            // What a cache promises others of its group may give in the same turn.
+                            || report.pending > 0
+                            || report.freed <= bytes.saturating_add(bound),
+                        "{report:?} of {bytes}, with credit of {bound} at most"
+                    );
                     // What is promised is asked of no other.
-                    assert!(report.pending <= bytes, "{report:?} of {bytes}");
+                    assert!(
+                        report.pending.saturating_sub(twice) <= bytes,
+                        "{report:?} of {bytes}"
+                    );
                     assert!(
                         // What a reclaimer that panics has freed does not count.
                         !self.shared.is_quiet()
@@ -705,11 +792,7 @@ impl Life {
                         "{report:?} of {bytes}"
                     );
                     // What one claims that boasts is believed, as far as it may have gone to a stock.
-                    let boasts =
-                        |cache: &Arc<Cache>| matches!(cache.nature, Nature::Half | Nature::Boasts);
-                    if fell.saturating_add(report.pending) < bytes
-                        && !self.caches.iter().any(boasts)
-                    {
+                    if fell.saturating_add(report.pending) < bytes && !some_boast {
                         self.nothing_left_below(group, 1);
                     }
                 }
@@ -763,6 +846,8 @@ impl Life {
             shared: Arc::clone(&self.shared),
             registration: Mutex::new(None),
             gone: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            priority: AtomicU8::new(priority % 3),
             forgot: Mutex::new(None),
             promises: Promises::default(),
         });
@@ -813,10 +898,42 @@ impl Life {
         cache.gone.store(true, Ordering::SeqCst);
     }
 
+    /// One that was given up is registered for the same group, whether that is online or not. Nobody
+    /// remembers what it said before.
+    fn register_again(&mut self, op: &Op, cache: &Arc<Cache>) {
+        let group = cache.group;
+        if self.handles[group].is_empty() || !cache.promises.forget_failure() {
+            return;
+        }
+        cache.gone.store(false, Ordering::SeqCst);
+        cache.priority.store(1, Ordering::SeqCst);
+        let asked = Arc::new(Asked(Arc::clone(cache)));
+        let registration = self.on(op, group, move |group| {
+            group.register_reclaimer(asked, ReclaimPriority::NORMAL)
+        });
+        *lock(&cache.registration) = Some(registration);
+    }
+
+    /// A level from one group up to another is above its soft limit by what is live.
+    fn has_excess(&self, of: usize, top: usize) -> bool {
+        let is_above = |&level: &usize| {
+            self.twin.groups[level].online && self.twin.live(level, 0) > self.twin.soft(level)
+        };
+        let levels = self.twin.levels(of);
+        let mut levels = levels.filter(|&level| self.twin.is_within(level, top));
+        levels.any(|level| is_above(&level))
+    }
+
+    /// How often each cache was ever asked.
+    fn asked(&self) -> Vec<u64> {
+        let asked = |cache: &Arc<Cache>| cache.asked.load(Ordering::SeqCst);
+        self.caches.iter().map(asked).collect()
+    }
+
     pub(super) fn end_cache(&mut self, op: &Op, cache: &Arc<Cache>) {
         self.unregister(op, cache);
         // What it has promised it forgets.
-        let open = cache.promises.take();
+        let open = cache.promises.take_all();
         self.actor(op).run(move || drop(open));
         self.settle_accounts();
         self.twin.release(cache.key);

@@ -227,6 +227,9 @@ impl Life {
             "{error}"
         );
         self.is_told(&error, counter);
+        if counter == 0 && top.is_none() && !refusal.is_behind() {
+            self.has_begun(level, ask);
+        }
         if refusal.is_behind() {
             let is_here = |passed: &&Passed| self.twin.is_within(passed.group, level);
             let here: Vec<&Passed> = in_line.iter().filter(is_here).collect();
@@ -528,10 +531,10 @@ impl Life {
         }
         let ask = self.ask(group, 0, verb, bytes);
         self.asking = Some(group).filter(|_| verb == Verb::Plain);
-        let promised = self.promised();
+        let promised = self.promised_once();
         let found = self.on(op, group, move |group| charge(group, verb, bytes));
         // Of all that start none is asked for what another one has promised.
-        let started = self.promised() - promised;
+        let started = self.promised_once() - promised;
         assert!(
             verb != Verb::Start || started <= bytes,
             "{started} are promised for {bytes}"

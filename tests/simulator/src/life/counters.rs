@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use memcg::errors::CounterChargeError;
 use memcg::figures::{PeakLiveWindow, PeakWindow, TreeCounts};
 use memcg::kmem::{NodeAccount, NodeId, Placement, Topology};
-use memcg::{Bytes, CounterConfig, Freshness, PageCounter, StatKey, Unit};
+use memcg::{Bytes, CounterConfig, CounterId, Freshness, PageCounter, StatKey, Unit};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -57,7 +57,7 @@ impl Life {
                 .adaptive(adaptive)
                 .audit(audit)
                 .recursive_protection(recursive);
-            Counters::new(config, batch, recursive, seed)?.lives(steps)
+            Counters::new(config, (batch, adaptive), recursive, seed)?.lives(steps)
         });
         if let Err(fault) = lived {
             panic!("{fault}");
@@ -111,12 +111,19 @@ fn find_levels(counters: &[PageCounter]) -> Holds {
 }
 
 /// Whether a counter takes this max: only what is live may refuse it.
-fn sets_max(counter: &PageCounter, max: u64, live: u64) -> Result<bool, String> {
+fn sets_max(counter: &PageCounter, max: u64, live: u64, reopens: bool) -> Result<bool, String> {
+    let before = counter.stocked_bound();
     let set = counter.set_max(max);
     ensure_eq!(set.is_ok(), live <= max, "{set:?} to {max}");
     if let Err(busy) = &set {
         let found = (busy.level, busy.usage, busy.max);
         ensure_eq!(found, (counter.id(), live, max), "{busy}");
+        // Stocks that always take whole batches do so afterwards.
+        let now = counter.stocked_bound();
+        ensure!(
+            before == 0 || now > 0 || !reopens,
+            "a bound of {now} after {busy}, and {before} before"
+        );
     }
     Ok(set.is_ok())
 }
@@ -142,6 +149,8 @@ struct Pressure {
     /// It gives so much at a call, and no more.
     at_a_time: AtomicU64,
     calls: AtomicU64,
+    /// What the hook was told in the present charge: the level, and what that used.
+    told: Mutex<Option<(CounterId, u64)>>,
     fault: Mutex<Option<String>>,
 }
 
@@ -156,6 +165,15 @@ impl Pressure {
         let missing = (refused.usage + refused.requested).saturating_sub(refused.max);
         if refused.want() != missing || missing == 0 {
             *lock(&self.fault) = Some(format!("{refused} wants {}", refused.want()));
+        }
+        let told = lock(&self.told).replace((refused.level, refused.usage));
+        if told.is_some_and(|(level, used)| level == refused.level && used <= refused.usage)
+            && self
+                .cache()
+                .as_ref()
+                .is_some_and(|cache| cache.level(refused.level).is_some())
+        {
+            *lock(&self.fault) = Some(format!("{refused}, and was told {told:?} before it gave"));
         }
         let most = self.at_a_time.load(Ordering::SeqCst);
         let given = missing.min(most).min(self.holds.load(Ordering::SeqCst));
@@ -189,6 +207,7 @@ struct Counters {
     rng: Xoshiro256PlusPlus,
     /// Nothing is charged ahead, so usage is known to the unit.
     is_exact: bool,
+    is_adaptive: bool,
     recursive: bool,
     budget: Option<u64>,
     /// How many nodes the tree knows of those that accounts name; 0: it has no statistics.
@@ -206,6 +225,8 @@ struct Counters {
     refused: [u64; MANY],
     /// What was charged by force.
     forced: [u64; MANY],
+    /// Of that, what was above a max then.
+    forced_above: [u64; MANY],
     peak: [u64; MANY],
     windows: Vec<Window>,
     accounts: Vec<Account>,
@@ -216,7 +237,7 @@ struct Counters {
 impl Counters {
     fn new(
         mut config: CounterConfig,
-        batch: u64,
+        (batch, adaptive): (u64, bool),
         recursive: bool,
         seed: u64,
     ) -> Result<Counters, String> {
@@ -238,9 +259,12 @@ impl Counters {
             _ => config.nodes(NUMBERED[2]),
         };
         let mut counted = vec![StatKey::SOCK];
+        // What a clone declares is its own, whoever declares first.
+        let clone_first: bool = rng.random();
+        let of_clone = |config: &CounterConfig| config.clone().stat("columns", Unit::Events);
+        let first = Some(&config).filter(|_| item && clone_first).map(of_clone);
         counted.extend(item.then(|| config.stat("rows", Unit::Events)));
-        // What a clone declares is its own.
-        let of_clone = item.then(|| config.clone().stat("columns", Unit::Events));
+        let of_clone = first.or_else(|| item.then(|| of_clone(&config)));
         let pressure = rng.random_bool(0.3).then(Arc::<Pressure>::default);
         if let Some(pressure) = pressure.clone() {
             config = config.on_pressure(move |refused| pressure.give(refused));
@@ -253,6 +277,7 @@ impl Counters {
         Ok(Counters {
             rng,
             is_exact: batch == 0,
+            is_adaptive: adaptive,
             recursive,
             budget,
             nodes: if kind == 0 {
@@ -271,6 +296,7 @@ impl Counters {
             batch: [batch; MANY],
             refused: [0; MANY],
             forced: [0; MANY],
+            forced_above: [0; MANY],
             peak: [0; MANY],
             windows: Vec::new(),
             accounts: Vec::new(),
@@ -319,6 +345,7 @@ impl Counters {
             let at_a_time = pick(&mut self.rng, &[u64::MAX, u64::MAX, 1, 10, 100]);
             pressure.at_a_time.store(at_a_time, Ordering::SeqCst);
             pressure.calls.store(0, Ordering::SeqCst);
+            *lock(&pressure.told) = None;
         }
         match self.rng.random_range(0..14) {
             0..=1 => {
@@ -335,7 +362,7 @@ impl Counters {
             2 => {
                 counter.force_charge(bytes);
                 self.own[of] += bytes;
-                self.note_forced(of, bytes);
+                self.note_forced(of, bytes, 0);
             }
             3 | 4 => {
                 let gone = bytes.min(self.own[of]);
@@ -344,7 +371,10 @@ impl Counters {
             }
             5 => {
                 let max = if bytes == 0 { u64::MAX } else { bytes * 4 };
-                if sets_max(&counter, max, self.live(of))? {
+                // Not below what is above its max.
+                let is_above = |counter: &PageCounter| counter.forced() > 0;
+                let reopens = !self.is_adaptive && !self.counters.iter().any(is_above);
+                if sets_max(&counter, max, self.live(of), reopens)? {
                     self.max[of] = max;
                 }
             }
@@ -362,7 +392,17 @@ impl Counters {
             9..12 => self.step_account(of, bytes)?,
             12 => {
                 let batch = pick(&mut self.rng, &[0, 16, 1_024]);
+                let before = counter.stocked_bound();
                 counter.set_batch(batch);
+                let now = counter.stocked_bound();
+                let is_above = |counter: &PageCounter| counter.forced() > 0;
+                let reopens = !self.is_adaptive && !self.counters.iter().any(is_above);
+                // Where the budget allows more.
+                let is_less = within(of).all(|below| batch <= self.batch[below]);
+                ensure!(
+                    before == 0 || batch == 0 || now > 0 || !reopens || !is_less,
+                    "a bound of {now} with a batch of {batch}, and {before} before"
+                );
                 self.is_exact = false;
                 for below in within(of) {
                     self.batch[below] = batch;
@@ -386,8 +426,13 @@ impl Counters {
         Ok(())
     }
 
-    fn note_forced(&mut self, of: usize, bytes: u64) {
-        levels(of).for_each(|level| self.forced[level] += bytes);
+    /// So many units were charged by force. An account that is in hand has `beside`.
+    fn note_forced(&mut self, of: usize, bytes: u64, beside: u64) {
+        for level in levels(of) {
+            let above = (self.live(level) + beside).saturating_sub(self.max[level]);
+            self.forced[level] += bytes;
+            self.forced_above[level] += above.min(bytes);
+        }
     }
 
     /// Compares an answer with the one that the sums allow. Some: the charge was made.
@@ -500,6 +545,13 @@ impl Counters {
                 peak >= seen && (peak == seen || !self.is_exact),
                 "the peak of counter {of} is {peak}, and {seen} were live"
             );
+            let live = self.counters[of].peak_live();
+            ensure!(
+                live.max() >= seen
+                    && live.min() <= seen
+                    && (live.exact() == Some(seen) || !self.is_exact),
+                "the peak of counter {of} by what is live is {live}, and {seen} were"
+            );
         }
         for at in 0..self.windows.len() {
             let live = self.live(self.windows[at].of);
@@ -581,7 +633,7 @@ impl Counters {
                 item = self.rng.random_range(0..ITEMS.len());
                 account = account.account_as(ITEMS[item], &placement);
                 let now = bytes + bytes / 3;
-                self.note_forced(of, now.saturating_sub(units));
+                self.note_forced(of, now.saturating_sub(units), now);
                 places = [0; 3];
                 if self.nodes > 0 {
                     places[self.place(from)] += bytes;
@@ -663,10 +715,10 @@ impl Counters {
             ensure!(
                 forced.0 == usage.saturating_sub(self.max[of])
                     && forced.0 <= forced.1
-                    // What is taken back for a drain counts anew.
-                    && (forced.1 <= self.forced[of] || !self.is_exact),
-                "(above max, ever) of counter {of}: {forced:?}, and {} were forced",
-                self.forced[of]
+                    && (forced.1 == self.forced_above[of] || !self.is_exact),
+                "(above max, ever) of counter {of}: {forced:?}, and {} were forced, {} above",
+                self.forced[of],
+                self.forced_above[of]
             );
             let room = |level: usize| {
                 let most = self.max[level].min(PageCounter::USAGE_MAX);
@@ -812,6 +864,12 @@ fn items_are_known(root: &PageCounter, of_clone: Option<StatKey>) -> Holds {
         root.stat_add(of_clone, 1);
         let foreign = root.counts().foreign_stats - before;
         ensure_eq!(foreign, 1, "additions to an item of another tree");
+        let rows = root.items().find(|it| it.name == "rows").map(|it| it.stat);
+        rows.into_iter().for_each(|rows| root.stat_add(rows, 3));
+        let by_node = root.numa_stat(of_clone, Freshness::Exact).sum();
+        let found = (root.read(Freshness::Exact).get(of_clone), by_node);
+        rows.into_iter().for_each(|rows| root.stat_add(rows, -3));
+        ensure_eq!(found, (0, 0), "an item of another tree, and on nodes");
     }
     Ok(())
 }

@@ -263,6 +263,12 @@ impl Life {
         ensure!(verdict.is_ok(), "{verdict}");
         ensure_eq!(verdict.audited(), self.setup.audit, "audited");
         let online: Vec<usize> = self.twin.online_below(0).collect();
+        let counters = 1 + runtime.root().counters().count();
+        let (least, checked) = (online.len() * counters, verdict.counter_count());
+        ensure!(
+            checked >= least,
+            "{checked} counters are verified of {least}"
+        );
         if self.shared.is_quiet() {
             ensure_eq!(runtime.group_count(), online.len(), "groups online");
         }
@@ -327,6 +333,23 @@ impl Life {
         is_printed(table)?;
         let depth = ordered.len() % 3;
         let upper = runtime.root().snapshot(depth);
+        // Where the children have no rows their bytes may not be known.
+        for row in table.rows().iter().chain(upper.rows()) {
+            let group = ordered
+                .iter()
+                .find(|&&group| self.twin.path(group) == row.path);
+            let Some(&group) = group else { continue };
+            let below = self.twin.children(group);
+            let below = below.filter(|&child| self.twin.groups[child].online);
+            let below: u64 = below.map(|child| self.twin.live(child, 0)).sum();
+            let own = self.twin.live(group, 0).saturating_sub(below);
+            ensure!(
+                row.own.is_none_or(|found| found == own),
+                "{:?} of its own at {}, the twin has {own}",
+                row.own,
+                row.path
+            );
+        }
         let live = |row: &SnapshotRow| (row.path.clone(), row.live);
         let of_upper: Vec<_> = upper.rows().iter().map(live).collect();
         let rows = table.rows().iter().filter(|row| row.depth <= depth);

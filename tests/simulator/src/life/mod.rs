@@ -364,9 +364,17 @@ impl Life {
             What::Offline(group) => {
                 // The root goes with its runtime.
                 if let Some(group) = self.group(group).filter(|&group| group > 0) {
+                    let pools = |life: &Life| life.runtime.as_ref().map(|it| it.own_bytes().pools);
+                    let before = pools(self);
                     let found = self.on(op, group, |group| {
                         group.offline().map_err(|refused| refused.children)
                     });
+                    // It takes as much as before, or what it took is free.
+                    let now = pools(self);
+                    assert!(
+                        now >= before || !self.shared.is_quiet() || self.drains,
+                        "{now:?} bytes of pools after the end of a group, {before:?} before"
+                    );
                     let expected = self.twin.offline(group);
                     assert_eq!(found, expected, "children in the way");
                 }
@@ -948,6 +956,11 @@ impl Life {
             for actor in &self.actors {
                 let (some, stat) = (made[..8.min(made.len())].to_vec(), self.items[0].0);
                 actor.run(move || some.iter().for_each(|group| group.stat_add(stat, 1)));
+            }
+            // What the groups before them were written goes with those.
+            for group in &made[..8.min(made.len())] {
+                let written = group.read(Freshness::Exact).get(self.items[0].0);
+                assert_eq!(written, self.actors.len() as i64, "written to {group:?}");
             }
             root.children().iter().for_each(Group::offline_tree);
             drop(made);

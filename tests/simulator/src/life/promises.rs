@@ -21,38 +21,47 @@ pub(super) struct Promises(Mutex<Record>);
 
 #[derive(Default)]
 struct Record {
-    open: Option<ReclaimPromise>,
-    /// When it was promised, and what the group used then.
+    open: Vec<ReclaimPromise>,
+    /// When the first of those was made, and what the group used then.
     since: Option<(Instant, u64)>,
     ever: u64,
+    /// What it was asked for, however many promises it has made of that.
+    asked: u64,
     /// The last came to nothing, then.
     failed: Option<Instant>,
 }
 
 impl Promises {
-    pub(super) fn take(&self) -> Option<ReclaimPromise> {
-        lock(&self.0).open.take()
+    pub(super) fn take_all(&self) -> Vec<ReclaimPromise> {
+        std::mem::take(&mut lock(&self.0).open)
     }
 
-    fn is_open(&self) -> bool {
-        lock(&self.0).open.is_some()
+    /// False: some are open.
+    pub(super) fn forget_failure(&self) -> bool {
+        let mut record = lock(&self.0);
+        record.failed = None;
+        record.open.is_empty()
+    }
+
+    fn are_open(&self) -> bool {
+        !lock(&self.0).open.is_empty()
     }
 
     /// None is open, and the last one has come to something.
     pub(super) fn are_kept(&self) -> bool {
         let record = lock(&self.0);
-        record.open.is_none() && record.failed.is_none()
+        record.open.is_empty() && record.failed.is_none()
     }
 }
 
 impl Cache {
-    /// It is asked, and has its memory given by somebody else. Whether to ask it was decided by what
-    /// the group used then.
+    /// It is asked, and has its memory given by somebody else, or by two of them: each has a promise
+    /// of its own. Whether to ask it was decided by what the group used then.
     pub(super) fn promise(&self, context: &ReclaimContext<'_>, used_then: u64) {
         let used = context.group().usage();
         let mut record = lock(&self.promises.0);
         let told = |what: &str| format!("the cache of {} is asked, {what}", context.group().path());
-        if record.open.is_some() {
+        if !record.open.is_empty() {
             self.fault(told("and owes what it was asked for before"));
             return;
         }
@@ -63,8 +72,14 @@ impl Cache {
             self.fault(told("and had nothing a moment ago"));
         }
         let promise = context.promise();
-        record.ever += promise.want();
-        record.open = Some(promise);
+        let want = promise.want();
+        record.open.push(promise);
+        if want % 2 == 1 {
+            record.open.push(context.promise());
+        }
+        self.note_gift();
+        record.asked += want;
+        record.ever += want * record.open.len() as u64;
         record.since = Some((clock::now(), used));
     }
 }
@@ -76,9 +91,15 @@ impl Life {
         self.caches.iter().map(ever).sum()
     }
 
+    /// The same, without what was promised twice.
+    pub(super) fn promised_once(&self) -> u64 {
+        let asked = |cache: &std::sync::Arc<Cache>| lock(&cache.promises.0).asked;
+        self.caches.iter().map(asked).sum()
+    }
+
     /// Some cache owes what it was asked for.
     pub(super) fn is_owed(&self) -> bool {
-        self.caches.iter().any(|cache| cache.promises.is_open())
+        self.caches.iter().any(|cache| cache.promises.are_open())
     }
 
     /// A cache promises in another way, or has.
@@ -93,9 +114,14 @@ impl Life {
             return;
         };
         self.actor(op).run(move || {
-            let Some(promise) = cache.promises.take() else {
+            let mut record = lock(&cache.promises.0);
+            let many = record.open.len();
+            // Of two any one comes first.
+            let Some(promise) = (many > 0).then(|| record.open.remove(usize::from(how) % many))
+            else {
                 return;
             };
+            drop(record);
             let freed = match how {
                 0 => 0,
                 1 => cache.evict(promise.want() / 2),
@@ -105,6 +131,40 @@ impl Life {
             lock(&cache.promises.0).failed = failed;
             promise.report(freed);
         });
+    }
+
+    /// A charge that never blocks is not refused while a cache could begin, and none has.
+    pub(super) fn has_begun(&self, level: usize, ask: Ask) {
+        if ask.verb != Verb::Start || !self.shared.is_quiet() || self.is_owed() {
+            return;
+        }
+        let limit = self.twin.limit(level, 0);
+        let lacks = self.twin.live(level, 0).saturating_add(ask.bytes) > limit;
+        if !lacks || self.twin.never_fits(ask.group, ask.bytes) {
+            return;
+        }
+        for cache in &self.caches {
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online);
+            let Some(home) = home.filter(|&home| self.twin.is_within(home, level)) else {
+                continue;
+            };
+            let (Some(of), Some(top)) = (self.handles[home].first(), self.handles[level].first())
+            else {
+                continue;
+            };
+            let (of, top) = (of.memory(), top.memory());
+            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+            let could_begin = cache.nature == Nature::Keeps
+                && cache.promises.are_kept()
+                && !cache.is_gone()
+                && self.twin.live(home, 0) > 0;
+            assert!(
+                !could_begin || is_protected,
+                "a charge is refused, and the cache of {} has not begun",
+                self.twin.path(home)
+            );
+        }
     }
 
     /// A charge that may wait is not refused at once while what it lacks is promised.
@@ -130,7 +190,7 @@ impl Life {
             let (of, top) = (of.memory(), top.memory());
             let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
             let record = lock(&cache.promises.0);
-            let is_awaited = record.open.is_some()
+            let is_awaited = !record.open.is_empty()
                 && record.since.is_some_and(|(at, _)| clock::now() < at + time)
                 && !cache.is_gone();
             assert!(

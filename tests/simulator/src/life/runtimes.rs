@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use memcg::allocator::Owner;
 use memcg::errors::DeclareError;
+use memcg::figures::Stats;
 use memcg::kmem::{NodeId, NumaTable, Placement};
 use memcg::simulated_time as clock;
 use memcg::{
@@ -23,6 +24,15 @@ use crate::script::{Op, What, pick};
 /// For so long a thread of a runtime may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Levels of a tree that is very deep.
+const DEEP: usize = 1_000;
+
+/// Characters of an error at most, which shows a path or two.
+const TOLD: usize = 1_200;
+
+/// Bytes that stay from one flush to the next: of changes 128 KiB, and some for each level.
+const KEPT: u64 = (128 << 10) + DEEP as u64 * 64;
+
 const NAMES: [&str; 4] = ["a", "b", "memory", ""];
 
 impl Life {
@@ -32,10 +42,12 @@ impl Life {
         };
         let lived = self.actor(op).run(move || {
             let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-            match rng.random_range(0..5) {
-                0 => cannot_be(rng),
-                1 | 2 => declares(rng),
-                3 => flushes(rng),
+            match rng.random_range(0..20) {
+                0..4 => (0..6).try_for_each(|_| cannot_be(rng)),
+                4..12 => declares(rng),
+                12..14 => flushes(rng),
+                14 => texts(rng),
+                15 => was_deep(rng),
                 _ => covers(rng),
             }
         });
@@ -66,7 +78,8 @@ fn cannot_be(rng: &mut Xoshiro256PlusPlus) -> Holds {
         }
         8 => {
             builder.stat("rows", Unit::Events);
-            builder.stat(pick(rng, &["rows", "", "anon"]), Unit::Events);
+            let names = ["rows", "", "anon", "reserved", "left_behind"];
+            builder.stat(pick(rng, &names), Unit::Events);
         }
         9 => {
             builder = builder.nodes(2);
@@ -170,6 +183,9 @@ fn declares(rng: &mut Xoshiro256PlusPlus) -> Holds {
 /// Of a counter as much is charged as was asked for, and no other one is. It has credit of its own.
 fn uses(group: &Group, (name, unit, key): (&str, Unit, CounterKey), has_budget: bool) -> Holds {
     let counter = group.counter(key).map_err(|error| error.to_string())?;
+    counter
+        .set_max(Limit::Unlimited)
+        .map_err(|error| error.to_string())?;
     let before = (counter.live(), group.live());
     let amounts = [(CounterKey::MEMORY, Bytes(3)), (key, Bytes(5))];
     let set = || {
@@ -197,6 +213,17 @@ fn uses(group: &Group, (name, unit, key): (&str, Unit, CounterKey), has_budget: 
         .map_err(|error| error.to_string())?;
     counter.drain();
     group.memory().drain();
+    // Half of the max above, which goes with the group.
+    if let Some(above) = group.parent() {
+        let above = above.counter(key).map_err(|error| error.to_string())?;
+        let set = |max: Limit| above.set_max(max).map_err(|error| error.to_string());
+        set(Limit::bytes(100))?;
+        counter
+            .set_max(Limit::percent(50))
+            .map_err(|error| error.to_string())?;
+        ensure_eq!(counter.max(), 50, "half of a max of {name}");
+        set(Limit::Unlimited)?;
+    }
     Ok(())
 }
 
@@ -306,6 +333,98 @@ fn flushes(rng: &mut Xoshiro256PlusPlus) -> Holds {
     let is_far_off = root.read(Freshness::Stale).max_error() > 100_000;
     let flushed = root.inspect().flush_ratelimited();
     ensure!(flushed || !is_far_off, "a flush that is late is not made");
+    // Nor is one that is late, and that nothing lacks.
+    clock::advance(Duration::from_secs(5));
+    let flushed = root.inspect().flush_ratelimited();
+    ensure!(!flushed, "a flush that nothing lacks");
+    // Of the ledger a counter has nothing.
+    let of = |stats: Stats| stats.max_error_of(StatKey::ALLOCATED);
+    let error = of(root.memory().read(Freshness::Exact));
+    ensure_eq!(error, u64::MAX, "of what a read has not");
+    Ok(())
+}
+
+/// Sizes as text, beside their grammar in a few words.
+fn texts(rng: &mut Xoshiro256PlusPlus) -> Holds {
+    for _ in 0..40 {
+        let bytes = Bytes(rng.random::<u64>() >> rng.random_range(0..64));
+        let near = pick(rng, &[0, 1, 10, 20, 30, 40, 50, 60]);
+        let near = Bytes((1_u64 << near).wrapping_add_signed(rng.random_range(-60..60)));
+        for bytes in [bytes, near] {
+            let exact = format!("{bytes:#}");
+            ensure_eq!(exact.parse(), Ok(bytes), "what {exact} is");
+            ensure_eq!(
+                Limit::from(bytes).to_string(),
+                exact,
+                "a limit of {exact} as text"
+            );
+            // Rounded it is near, and has four digits at most.
+            let text = bytes.to_string();
+            let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+            let shown: f64 = number.parse().map_err(|_| text.clone())?;
+            let unit = format!("1{unit}").parse::<Bytes>();
+            let unit = unit.map_err(|error| error.to_string())?.as_u64() as f64;
+            let off = (shown * unit - bytes.as_u64() as f64).abs();
+            ensure!(
+                off <= unit / 20.0 && shown < 1_024.0 && (shown >= 1.0 || bytes == Bytes(0)),
+                "{exact} is shown as {text}"
+            );
+        }
+        let (whole, digits) = (rng.random_range(0..3_000_u64), rng.random_range(0..4_u32));
+        let part = rng.random_range(0..10_u64.pow(digits));
+        let at = rng.random_range(0..6);
+        let prefix = ["K", "M", "G", "T", "P", "E"][at];
+        let (unit, base) = pick(rng, &[("", 1_024_u128), ("iB", 1_024), ("B", 1_000)]);
+        let (unit, size) = match rng.random_range(0..3) {
+            0 => (String::from("B"), 1),
+            1 => (String::new(), 1),
+            _ => (format!("{prefix}{unit}"), base.pow(at as u32 + 1)),
+        };
+        let text = match digits {
+            0 => format!("{whole}{unit}"),
+            digits => format!("{whole}.{part:0width$}{unit}", width = digits as usize),
+        };
+        // In so many parts of a byte.
+        let parts = 10_u128.pow(digits);
+        let all = (u128::from(whole) * parts + u128::from(part)) * size;
+        let known = (all % parts == 0).then(|| u64::try_from(all / parts).ok());
+        let known = known.flatten().map(Bytes);
+        ensure_eq!(text.parse().ok(), known, "what {text} is");
+    }
+    Ok(())
+}
+
+/// A flush of a very deep tree takes memory for each item of each level, and keeps a part of it.
+fn was_deep(rng: &mut Xoshiro256PlusPlus) -> Holds {
+    let runtime = Runtime::builder()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let mut lowest = runtime.root();
+    for _ in 0..DEEP {
+        let below = lowest.create(0, Limits::new());
+        lowest = below.map_err(|error| error.to_string())?;
+    }
+    let written = rng.random_range(1..1 << 20);
+    lowest.stat_add(StatKey::ANON, written);
+    // An error shows the beginning and the end of a path.
+    lowest.set_max(0).map_err(|error| error.to_string())?;
+    let told = lowest
+        .try_charge(1)
+        .map(drop)
+        .map_err(|error| error.to_string());
+    let shown = told.map_or_else(|told| told.chars().count(), |()| 0);
+    ensure!((1..TOLD).contains(&shown), "an error of {shown} characters");
+    let before = runtime.own_bytes().cells;
+    let root = runtime.root();
+    root.inspect().flush();
+    let found = root.read(Freshness::Stale).get(StatKey::ANON);
+    ensure_eq!(found, written, "what is written far below");
+    let kept = runtime.own_bytes().cells - before;
+    ensure!(
+        kept <= KEPT,
+        "{kept} bytes of cells are kept after a flush of {DEEP} levels"
+    );
+    root.children().iter().for_each(Group::offline_tree);
     Ok(())
 }
 

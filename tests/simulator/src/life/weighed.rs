@@ -105,7 +105,7 @@ struct Kind<T> {
 }
 
 fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
-    match rng.random_range(0..14) {
+    match rng.random_range(0..19) {
         0 => weigh(
             rng,
             group,
@@ -133,7 +133,7 @@ fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
             &Kind {
                 add: |of, rng, number| _ = of.insert(number, text(rng)),
                 thin: |of| of.retain(|number, _| number % 8 == 0),
-                fits: false,
+                fits: true,
             },
         ),
         3 => weigh(
@@ -156,7 +156,7 @@ fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
                     let thin = |of: &mut HashMap<u64, u64>| of.retain(|number, _| number % 31 == 0);
                     of.values_mut().for_each(thin);
                 },
-                fits: false,
+                fits: true,
             },
         ),
         5 => weigh(
@@ -166,7 +166,7 @@ fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
             &Kind {
                 add: |of, _, number| _ = of.insert(number),
                 thin: |of| of.retain(|number| number % 9 == 0),
-                fits: false,
+                fits: true,
             },
         ),
         6 => weigh(
@@ -246,6 +246,17 @@ fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
                 fits: true,
             },
         ),
+        13 => weigh(
+            rng,
+            group,
+            BTreeMap::<u64, Vec<u8>>::new(),
+            &Kind {
+                add: |of, rng, number| _ = of.insert(number, bytes(rng)),
+                thin: |of| while of.len() > 1 && of.pop_last().is_some() {},
+                fits: true,
+            },
+        ),
+        14..=17 => weigh_tables(rng, group),
         _ => weigh(
             rng,
             group,
@@ -260,6 +271,50 @@ fn weigh_one(rng: Rng<'_>, group: &Group) -> Holds {
                 fits: true,
             },
         ),
+    }
+}
+
+type Table = HashMap<u64, u64>;
+
+/// Tables inside of other values: what a table takes at most is remembered, wherever it is.
+fn weigh_tables(rng: Rng<'_>, group: &Group) -> Holds {
+    macro_rules! tables {
+        ($type:ty, $empty:expr, |$of:ident| $all:expr) => {
+            weigh::<$type>(
+                rng,
+                group,
+                $empty,
+                &Kind {
+                    add: |$of, _, number| $all.for_each(|of| _ = of.insert(number, number)),
+                    thin: |$of| $all.for_each(|of| of.retain(|number, _| number % 31 == 0)),
+                    fits: true,
+                },
+            )
+        };
+    }
+    let table = Table::new;
+    match rng.random_range(0..9) {
+        0 => tables!(Vec<Table>, vec![table(), table()], |of| of.iter_mut()),
+        1 => tables!(VecDeque<Table>, VecDeque::from([table()]), |of| of
+            .iter_mut()),
+        2 => tables!(
+            LinkedList<Table>,
+            LinkedList::from([table(), table()]),
+            |of| of.iter_mut()
+        ),
+        3 => tables!(Option<Box<Table>>, Some(Box::default()), |of| of
+            .iter_mut()
+            .map(|of| &mut **of)),
+        4 => tables!((u64, Table, Table), (1, table(), table()), |of| [
+            &mut of.1, &mut of.2
+        ]
+        .into_iter()),
+        5 => tables!(Result<Table, String>, Ok(table()), |of| of.iter_mut()),
+        6 => tables!(BTreeMap<u64, Table>, BTreeMap::from([(1, table())]), |of| of.values_mut()),
+        7 => tables!(Cow<'static, [Table]>, Cow::Owned(vec![table()]), |of| of
+            .to_mut()
+            .iter_mut()),
+        _ => tables!([Table; 2], [table(), table()], |of| of.iter_mut()),
     }
 }
 
@@ -473,6 +528,12 @@ fn vector_beyond_its_max(rng: Rng<'_>, group: &Group) -> Holds {
         now == before && (pushed.is_ok() || !fits),
         "a reclaimer was asked {before} times, and {now} after {pushed:?}"
     );
+    if let Err(error) = pushed {
+        let (told, own) = (error.to_string(), Bytes(bytes).to_string());
+        let (item, refused) = error.into_parts();
+        let is_told = told.starts_with(&refused.to_string()) && told.contains(&own);
+        ensure!(is_told && item == 2, "of a vector of {own}: {told}");
+    }
     ensure!(asked <= before, "{asked}, and then {before}");
     of_vector(group, &vector)?;
     drop(vector);

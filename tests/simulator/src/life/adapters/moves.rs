@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use allocator_api2::alloc::Allocator;
-use memcg::kmem::{NodeId, NodeOf, PageNode};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology, TopologyError, node_of};
 use memcg::{Bytes, Freshness, Group, Limits, Reclaim, ReclaimPriority, Runtime, StatKey};
 use memcg_alloc::GroupAlloc;
 use memcg_kmem::{
@@ -881,8 +881,17 @@ fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
             assert_eq!(unplaced, known, "{size} bytes each, pages of {page}");
         }
     }
+    // On one node nobody is asked where pages lie.
+    let found = Placement::of(vec.as_ptr_range(), &**node_of(&group));
+    let on_first = found.on_node(NodeId::new(0));
+    assert!(
+        nodes > 1 || on_first == found.bytes(),
+        "one node: {found:?}"
+    );
     drop(vec);
     assert_eq!(group.live(), 0, "live at the end");
+    let asked = table.call_count();
+    assert!(nodes > 1 || asked == 0, "{asked} look-ups on one node");
 }
 
 /// A table says of each page what was written down last, and keeps nothing of pages that are unmapped,
@@ -914,9 +923,113 @@ fn a_table_forgets(rng: &mut Xoshiro256PlusPlus) {
     assert!(kept <= TABLE_MOST, "{kept} bytes of a table without pages");
 }
 
+/// Numbers as a file of the system has them.
+fn list(rng: &mut Xoshiro256PlusPlus, numbers: &BTreeSet<u16>) -> String {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number && rng.random_bool(0.8) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let range = |(first, last): (u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// A machine as its files say: nodes that are there or may come, and the processors of each. What is
+/// no list of rising numbers is no machine.
+fn machine_of_files(rng: &mut Xoshiro256PlusPlus) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |path: &str| folder.path().join("devices/system").join(path);
+    let write = |path: String, text: &str| {
+        let path = at(&path);
+        let above = path.parent().expect("below a folder");
+        std::fs::create_dir_all(above).expect("a folder");
+        std::fs::write(path, format!("{text}\n")).expect("a file");
+    };
+    let mut online: BTreeSet<u16> = (0..8).filter(|_| rng.random_bool(0.3)).collect();
+    online.insert(rng.random_range(0..8));
+    let all: Vec<u16> = online.iter().copied().collect();
+    let few: BTreeSet<u16> = (0..8).filter(|_| rng.random_bool(0.4)).collect();
+    // A kernel can be built for more nodes than any machine has.
+    let is_for_many = rng.random_bool(0.1);
+    let possible = if is_for_many {
+        (0..1_024).collect()
+    } else {
+        few.clone()
+    };
+    let nodes: BTreeSet<u16> = match is_for_many {
+        true => online.clone(),
+        false => few.union(&online).copied().collect(),
+    };
+    write(String::from("node/possible"), &list(rng, &possible));
+    write(String::from("node/online"), &list(rng, &online));
+    let many = rng.random_range(0..12);
+    let owners: BTreeMap<u16, u16> = (0..many)
+        .filter(|_| rng.random_bool(0.7))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|processor| (processor, pick(rng, &all)))
+        .collect();
+    for node in &nodes {
+        let own = owners.iter().filter(|(_, of)| *of == node);
+        let own: BTreeSet<u16> = own.map(|(processor, _)| *processor).collect();
+        if online.contains(node) || rng.random() {
+            write(format!("node/node{node}/cpulist"), &list(rng, &own));
+        }
+    }
+    let is_told: bool = rng.random();
+    let processors: Option<BTreeSet<u16>> = is_told.then(|| (0..many + 2).collect());
+    if let Some(processors) = &processors {
+        write(String::from("cpu/possible"), &list(rng, processors));
+    }
+    let machine = Topology::from_sysfs(folder.path()).expect("a machine");
+    let known: Vec<NodeId> = nodes.iter().copied().map(NodeId::new).collect();
+    assert_eq!(machine.nodes().collect::<Vec<_>>(), known, "nodes");
+    let home = *online.first().expect("one is");
+    let most = |of: &BTreeSet<u16>| of.last().map_or(0, |last| last + 1);
+    let listed = owners.last_key_value().map_or(0, |(last, _)| last + 1);
+    let count = listed.max(processors.as_ref().map_or(0, most)).max(1);
+    assert_eq!(machine.processor_count(), usize::from(count), "processors");
+    let of = |processor: u16| {
+        let is_possible = |of: &BTreeSet<u16>| of.contains(&processor);
+        let own = owners.get(&processor).copied();
+        let is_home = processors.as_ref().is_some_and(is_possible) || count == 1;
+        own.or(Some(home).filter(|_| is_home))
+    };
+    for processor in 0..count + 2 {
+        let found = machine.node_of_processor(processor.into());
+        let known = of(processor).filter(|_| processor < count).map(NodeId::new);
+        assert_eq!(found, known, "the node of processor {processor}");
+    }
+    for node in 0..9 {
+        let of_node = |processor| of(processor) == Some(node);
+        let id = NodeId::new(node);
+        let found = (machine.is_online(id), machine.has_processors(id));
+        let known = (online.contains(&node), (0..count).any(of_node));
+        assert_eq!(found, known, "(online, with processors): node {node}");
+    }
+    let wrong = pick(
+        rng,
+        &["3-1", "1,0", "0,0", "1-3,2", "a", "1,", "-1", "0-", " 0"],
+    );
+    let file = pick(rng, &["node/possible", "node/online", "cpu/possible"]);
+    write(file.to_string(), wrong);
+    match Topology::from_sysfs(folder.path()) {
+        Err(TopologyError::Parse { path, text }) => {
+            assert_eq!((path, text), (at(file), format!("{wrong}\n")), "no list");
+        }
+        read => panic!("{wrong:?} in {file} is no list: {read:?}"),
+    }
+}
+
 pub(super) fn live(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     a_table_forgets(rng);
+    machine_of_files(rng);
     let page = pick(rng, &[PAGE / 4, PAGE, PAGE, PAGE, 4 * PAGE]);
     let mut world = World::new(rng.random_range(1..5), page);
     if rng.random() {
