@@ -603,10 +603,19 @@ impl Plan {
         overhead + response + body + self.answer as u64 + 500
     }
 
-    /// What it asks for before it is handled, if its head says its length.
+    /// What it asks for before it is handled.
     fn asks(&self) -> u64 {
         let (overhead, response, window) = self.weighs();
-        overhead + response + self.said().min(window)
+        let own = match self.verdict {
+            Verdict::Weighed => self.own[2],
+            _ => None,
+        };
+        let body = match (self.has_no_body(), self.says_length) {
+            (true, _) => 0,
+            (false, true) => self.said(),
+            (false, false) => own.unwrap_or(2_000),
+        };
+        overhead + response + body.min(window)
     }
 
     /// The bytes of the body that its head says.
@@ -644,9 +653,8 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::ResponseTooLarge => {
             assert!(most > max, "{refusal} at {max}: it takes {most} at most");
-            let is_early = seen.called == 0 && plan.says_length && plan.said() > SMALL;
             assert!(
-                !is_early || plan.asks() > max,
+                seen.called > 0 || plan.asks() > max,
                 "{refusal} at {max}: it asks for {}",
                 plan.asks()
             );

@@ -1,8 +1,10 @@
 //! What is read and written from outside: the page of metrics, and files of groups.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use memcg::figures::StatItem;
+use memcg::simulated_time as clock;
 use memcg::{Freshness, Group, Limits, PageCounter, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -19,8 +21,8 @@ pub(super) struct Pages(BTreeMap<u8, Page>);
 struct Page {
     exposition: Exposition,
     observed: Observed,
-    /// The names that it has had, by level.
-    names: BTreeMap<usize, BTreeSet<String>>,
+    /// The names that it has had, by level, and when each was there last.
+    names: BTreeMap<usize, BTreeMap<String, Instant>>,
 }
 
 /// Figures by their names and labels.
@@ -28,6 +30,9 @@ pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
+
+/// A name has its place for so long after it was there last.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Readings of a page of groups that change.
 const READINGS: usize = 5;
@@ -242,8 +247,11 @@ pub(super) fn rows(seed: u64) {
         None => exposition,
     };
     let places = most.unwrap_or(top * PLACES);
-    let mut names = vec![BTreeSet::new(); depth + 1];
+    let mut names = vec![BTreeMap::<usize, Instant>::new(); depth + 1];
+    let rest = pick(rng, &[0, 0, 1_300, 2_500, 4_000]);
     for _ in 0..READINGS {
+        clock::advance(Duration::from_secs(rest));
+        let now = clock::now();
         for (group, .., held) in &mut groups {
             if held.is_none() || rng.random() {
                 let bytes = rng.random_range(1..50_000);
@@ -267,9 +275,16 @@ pub(super) fn rows(seed: u64) {
                 break;
             }
             below.sort_by_key(|&number| std::cmp::Reverse(groups[number].0.usage()));
-            let names: &mut BTreeSet<usize> = &mut names[level];
+            let names = &mut names[level];
             let has_place = |number: &usize| {
-                names.contains(number) || names.len() < places && names.insert(*number)
+                if !names.contains_key(number) && names.len() >= places {
+                    names.retain(|_, last| now - *last < HOUR);
+                }
+                let has_place = names.contains_key(number) || names.len() < places;
+                if has_place {
+                    names.insert(*number, now);
+                }
+                has_place
             };
             let shown: Vec<usize> = below.into_iter().filter(has_place).take(top).collect();
             let sum: u64 = shown.iter().map(|&number| groups[number].0.usage()).sum();
@@ -525,13 +540,16 @@ impl Life {
         }
         let kept = self.adapters.pages.0.get_mut(&form).expect("it was read");
         for (name, &level) in &shown {
-            kept.names.entry(level).or_default().insert(name.clone());
+            let of_level = kept.names.entry(level).or_default();
+            of_level.insert(name.clone(), clock::now());
         }
         for level in 1..=depth {
             let count = shown.values().filter(|&&at| at == level).count();
             assert!(count <= top, "{count} groups of level {level}");
             let is_there = of_twin.values().any(|&at| at == level);
-            let names = kept.names.get(&level).map_or(0, BTreeSet::len);
+            let lasts = kept.names.get(&level).into_iter();
+            let lasts = lasts.flat_map(BTreeMap::values);
+            let names = lasts.filter(|last| clock::now() - **last < HOUR).count();
             assert!(names <= top * PLACES, "{names} names of level {level}");
             // Those that had its places may have gone, or those below them.
             let is_full = names == top * PLACES || top == 1 && level > 1;

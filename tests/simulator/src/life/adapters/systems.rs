@@ -109,9 +109,17 @@ const OF_MACHINE: &str = "proc/pressure/memory";
 
 /// So many microseconds were lost.
 fn pressure(lost: u64) -> String {
-    let line = |kind| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={lost}\n");
+    let line = |kind| stalled(kind, ["0.00"; 3], lost);
     line("some") + &line("full")
 }
+
+/// The same, with its parts of the time before.
+fn stalled(kind: &str, [ten, sixty, long]: [&str; 3], lost: u64) -> String {
+    format!("{kind} avg10={ten} avg60={sixty} avg300={long} total={lost}\n")
+}
+
+/// Parts of time in per cent, and what is none.
+const PARTS: [&str; 8] = ["0.00", "0.07", "12.50", "99.99", "100.00", "100.01", "-1.00", "NaN"];
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -638,6 +646,43 @@ impl System {
         );
     }
 
+    /// The nearest file of pressure says it, of a level that is shown or of the machine.
+    fn pressure_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        self.lost_at = pick(rng, &[None, Some(0), Some(1), Some(2)]).filter(|_| self.version == 2);
+        let path = self.pressure_file();
+        write(self.folder.path(), OF_MACHINE, &pressure(7));
+        let mut draw = || {
+            // Most are parts of time.
+            let most = pick(rng, &[5, 5, 5, PARTS.len()]);
+            let parts = [(); 3].map(|()| PARTS[rng.random_range(0..most)]);
+            let lost = rng.random_range(0..1 << 40);
+            (parts, lost)
+        };
+        let (some, full) = (draw(), draw());
+        let text = stalled("some", some.0, some.1) + &stalled("full", full.0, full.1);
+        write(self.folder.path(), &path, &text);
+        let found = self.host().pressure();
+        let known = |parts: [&str; 3]| parts.map(|part| part.parse::<f64>().expect("a number"));
+        let are_parts = |parts| known(parts).iter().all(|it| (0.0..=100.0).contains(it));
+        match found {
+            Ok(found) => {
+                for (found, (parts, lost)) in [(found.some, some), (found.full, full)] {
+                    let averages = [found.avg10, found.avg60, found.avg300];
+                    let known = (known(parts), Duration::from_micros(lost));
+                    assert_eq!((averages, found.total), known, "of {path}");
+                }
+            }
+            Err(error) => {
+                let is_right = !are_parts(some.0) || !are_parts(full.0);
+                assert!(is_right, "{path} says {some:?} and {full:?}: {error}");
+            }
+        }
+        for (_, dir) in self.shown() {
+            _ = std::fs::remove_file(self.path(&dir, "memory.pressure"));
+        }
+        self.lost_at = None;
+    }
+
     fn memory_holds(&self) {
         let runtime = Runtime::builder().batch(0).build();
         let runtime = runtime.expect("a configuration that holds");
@@ -792,6 +837,7 @@ pub(super) fn live(seed: u64) {
         system.write();
         system.limits_hold();
         system.memory_holds();
+        system.pressure_holds(rng);
     }
     system.reclaim_holds(rng);
 }
