@@ -170,6 +170,10 @@ struct Plan {
     answer_fails: bool,
     /// Of a refusal by the classifier.
     status: StatusCode,
+    /// In which words it is said.
+    words: u8,
+    /// A verdict that comes later says so once more.
+    asks_again: bool,
     /// Others hold bytes of the level with the limit, until it was polled so often.
     others: Option<usize>,
     /// What it weighs by itself: overhead, response, body of unknown length, and window.
@@ -216,6 +220,8 @@ impl Plan {
             answer: pick(rng, &[0, 100, 9_000, 30_000]),
             answer_fails: rng.random_bool(0.2),
             status: pick(rng, &STATUSES),
+            words: rng.random_range(0..3),
+            asks_again: rng.random(),
             others: pick(rng, &[None, Some(1), Some(2), Some(POLLS)]),
             own: [
                 [700, 1_700],
@@ -244,13 +250,14 @@ const SPEAKS: [(&str, Option<&str>); 6] = [
     ),
 ];
 
-const STATUSES: [StatusCode; 5] = [
+const STATUSES: [StatusCode; 6] = [
     StatusCode::FORBIDDEN,
     StatusCode::UNAUTHORIZED,
     StatusCode::NOT_FOUND,
     StatusCode::BAD_REQUEST,
-    // No refusal.
+    // No refusals.
     StatusCode::OK,
+    StatusCode::FOUND,
 ];
 
 /// What an operator is told of a refusal.
@@ -266,6 +273,8 @@ struct Seen {
     called: usize,
     /// The handler has answered.
     answers: bool,
+    /// A level was short of memory when it came, and what is short becomes less so.
+    was_short: bool,
     /// The code that runs for it may ask what it holds.
     is_told: Option<bool>,
     /// What the request held once its body was read, and what it was to hold.
@@ -359,7 +368,11 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 polled
             };
             while let Some(frame) = poll_fn(&mut next).await {
-                let frame = frame.map_err(|_| Broken)?;
+                let Ok(frame) = frame else {
+                    let after = poll_fn(&mut next).await;
+                    assert!(after.is_none(), "behind an error: {after:?}");
+                    return Err(Broken);
+                };
                 came += frame.data_ref().map_or(0, Bytes::len) as u64;
             }
             if let Some(admitted) = admitted {
@@ -395,7 +408,11 @@ struct Form {
 
 fn verdict(plan: Plan, tenant: &Group) -> Classification {
     match plan.verdict {
-        Verdict::Tenant => Some(tenant.clone()).into(),
+        Verdict::Tenant => match plan.words {
+            0 => Some(tenant.clone()).into(),
+            1 => Ok::<_, Refusal>(tenant.clone()).into(),
+            _ => Ok::<_, Refusal>(Some(tenant.clone())).into(),
+        },
         Verdict::Weighed => {
             let mut weight = RequestWeight::new(tenant.clone());
             let [overhead, response, unknown, window] = plan.own;
@@ -414,9 +431,16 @@ fn verdict(plan: Plan, tenant: &Group) -> Classification {
             if let Some(level) = plan.sheds {
                 weight = weight.shed_from(level);
             }
-            weight.into()
+            match plan.words {
+                0 => weight.into(),
+                _ => Ok::<_, Refusal>(weight).into(),
+            }
         }
-        Verdict::Nobody => Classification::uncharged(),
+        Verdict::Nobody => match plan.words {
+            0 => Classification::uncharged(),
+            1 => None.into(),
+            _ => Ok::<_, Refusal>(None).into(),
+        },
         Verdict::Refused => {
             let refusal = Refusal::new(plan.status, NOBODY);
             let refused: Result<Group, _> = Err(refusal);
@@ -433,6 +457,10 @@ fn verdict_later(plan: Plan, tenant: Group) -> Classification {
             left = less;
             context.waker().wake_by_ref();
             Poll::Pending
+        }
+        None if plan.asks_again => {
+            let said = verdict(plan, &tenant);
+            Poll::Ready(Classification::later(std::future::ready(said)))
         }
         None => Poll::Ready(verdict(plan, &tenant)),
     }))
@@ -451,7 +479,9 @@ pub(super) fn live(seed: u64) {
     };
     // The root and the levels of the tenant are there.
     let groups = if form.is_full { 4 } else { 64 };
-    let runtime = Runtime::builder().batch(0).groups_max(groups).build();
+    // What threads keep is room for all of them.
+    let batch = pick(rng, &[0, 3_000]);
+    let runtime = Runtime::builder().batch(batch).groups_max(groups).build();
     let runtime = runtime.expect("a configuration that holds");
     let limits = Limits::new()
         .max(Limit::Bytes(form.max))
@@ -633,7 +663,7 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     let known = match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::ResponseTooLarge => 413,
         RefusalKind::TenantFull => 429,
-        RefusalKind::Classifier if plan.status == StatusCode::OK => 500,
+        RefusalKind::Classifier if plan.status.as_u16() < 400 => 500,
         RefusalKind::Classifier => plan.status.as_u16(),
         _ => 503,
     };
@@ -678,7 +708,7 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
                 assert_eq!(refusal.group(), Some(&*path(form.limited)), "{refusal}");
             }
         }
-        RefusalKind::Shed => {}
+        RefusalKind::Shed => assert!(seen.was_short, "nobody is short: {refusal:?}"),
         RefusalKind::NoGroup if form.is_full && !levels[0].is_offline() => {
             assert!(found, "groups go, and there is room later: {refusal:?}");
         }
@@ -744,6 +774,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
     let limited = levels[form.limited];
     let others = plan.others.filter(|_| is_shared);
     let mut others = others.map(|_| limited.force_charge(memcg::Bytes(form.max / 4 * 3)));
+    let had_others = others.is_some();
     let has_others = Arc::new(AtomicBool::new(others.is_some()));
     let of_layer = tenant.clone();
     let mut layer = AdmissionLayer::new(move |_: &Request<Frames>| match plan.later {
@@ -823,6 +854,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         levels.find(|level| level.pressure_level() >= sheds)
     };
     let mut short = sheds.and_then(short).map(Group::path);
+    lock(&seen).was_short = short.is_some();
     let called = catch_unwind(AssertUnwindSafe(|| service.call(request)));
     if lock(&seen).called == 0 {
         let taken = permits.load(Ordering::SeqCst);
@@ -918,6 +950,12 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             is_refused || !is_whole,
             "it never fits, and waits: {plan:?}"
         );
+    }
+    // And what fits, and is not shed, is called, whatever nobody holds any more.
+    let fits = plan.asks() <= form.max && plan.asks() <= plan.own_max;
+    let is_well = !plan.is_never_ready && !plan.fails_later && sheds.is_none();
+    if is_whole && !tenant.is_offline() && fits && is_well && !had_others && !form.is_full {
+        assert_eq!(seen.called, 1, "it is not called: {plan:?}");
     }
     if plan.verdict == Verdict::Refused {
         assert_eq!(seen.called, 0, "a request that is refused is handled");

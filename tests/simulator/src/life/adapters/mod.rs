@@ -242,6 +242,11 @@ impl Life {
             Adapter::HostUncharged(seed) => {
                 levels::make_room(*seed);
                 levels::built(*seed);
+                match seed % 3 {
+                    0 => levels::heap_stays(*seed),
+                    1 => levels::high_for_a_moment(*seed),
+                    _ => {}
+                }
             }
             Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Lines(seed) => {

@@ -18,6 +18,7 @@ use memcg_observe::{Endpoint, Exposition, GroupFile, serve};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use crate::denied;
 use crate::script::pick;
 
 const STEPS: usize = 30;
@@ -248,6 +249,66 @@ impl Twin {
     }
 }
 
+/// Several clients have limits set at once, some of them in vain: each is told of its own.
+fn set_at_once(clients: &mut [Client], may_set: bool, rng: &mut Xoshiro256PlusPlus) {
+    let mut waiting = Vec::new();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let (file, to) = match rng.random_range(0..3) {
+            0 => ("memory.high", "some"),
+            1 => ("memory.peak", "0"),
+            // Far above what is used.
+            _ => ("memory.high", "1T"),
+        };
+        let set = format!(r#"{{"set":{{"path":"/one","file":"{file}","to":"{to}"}}}}"#);
+        client.say(&format!("{set}\n"));
+        waiting.push((number, set, may_set && to == "1T"));
+    }
+    while !waiting.is_empty() {
+        let (number, set, is_set) = waiting.swap_remove(rng.random_range(0..waiting.len()));
+        let found = clients[number].answer();
+        let is_right = match is_set {
+            true => found == "{\"ok\":null}\n",
+            false => found.starts_with("{\"error\":"),
+        };
+        assert!(is_right, "{set} of one client of many: {found:?}");
+    }
+}
+
+/// So many bytes may wait for clients that do not take them: more than one page. Of two that take
+/// nothing the one goes that has kept its own waiting for longer.
+const KEPT: usize = 1 << 20;
+
+fn take_nothing(path: &Path) {
+    const PAGE: &str = "{\"metrics\":{}}\n";
+    let mut reads = Client::new(path);
+    reads.say(PAGE);
+    let length = reads.answer().len();
+    let mut slow = [(); 4].map(|()| Client::new(path));
+    let mut whole = 0;
+    for client in &mut slow {
+        client.say(PAGE);
+        // One after the other.
+        reads.say("{\"get\":{\"path\":\"/one\",\"file\":\"memory.max\"}}\n");
+        reads.answer();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for (number, client) in slow.iter_mut().enumerate() {
+        let mut line = Vec::new();
+        _ = client.0.read_until(b'\n', &mut line);
+        whole += usize::from(line.len() == length);
+        assert!(
+            number < 3 || line.len() == length,
+            "the last has kept nothing waiting for longer than others"
+        );
+    }
+    // Of each the system itself keeps some.
+    let fits = KEPT / length;
+    assert!(
+        whole >= fits,
+        "{whole} of 4 have their page, of {length} bytes"
+    );
+}
+
 /// What is at the place of a socket before it is served, and whose file it is afterwards.
 fn take_turns(runtime: &Runtime, path: &Path, rng: &mut Xoshiro256PlusPlus) {
     match rng.random_range(0..4) {
@@ -278,6 +339,26 @@ fn take_turns(runtime: &Runtime, path: &Path, rng: &mut Xoshiro256PlusPlus) {
             assert!(path.exists(), "the file of the server that came later");
             assert_eq!(second.path(), path, "where it is");
         }
+    }
+}
+
+/// A page that nobody waits for is not kept: it may be long.
+fn forgets_pages(path: &Path) {
+    let before = denied::in_use();
+    let mut client = Client::new(path);
+    client.say("{\"metrics\":{}}\n");
+    let length = client.answer().len();
+    drop(client);
+    // The names that were shown are known from then on.
+    let most = before + length / 2;
+    let until = Instant::now() + PATIENCE;
+    while denied::in_use() > most {
+        let more = denied::in_use() - before;
+        assert!(
+            Instant::now() < until,
+            "{more} bytes more, of a page of {length}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -316,7 +397,7 @@ pub(super) fn ask(seed: u64) {
     let may_set = rng.random_bool(0.7);
     let page = Exposition::new(&runtime).top(500);
     let endpoint = Endpoint::new(&runtime).allow_set(may_set).exposition(page);
-    let serving = endpoint.incidents(0).serve(&path);
+    let serving = endpoint.incidents(0).kept(KEPT).serve(&path);
     let serving = serving.expect("a new socket");
     for _ in 0..rng.random_range(0..8) {
         assert!(one.charge(20_000).is_err(), "more than its max");
@@ -331,7 +412,15 @@ pub(super) fn ask(seed: u64) {
         may_set,
     };
     let mut clients: Vec<Client> = Vec::new();
+    let is_long = below > 4;
+    if is_long {
+        forgets_pages(&path);
+        take_nothing(&path);
+    }
     for _ in 0..STEPS {
+        if rng.random_bool(0.1) {
+            set_at_once(&mut clients, may_set, &mut rng);
+        }
         if clients.len() < CLIENTS && rng.random_bool(0.4) {
             clients.push(Client::new(&path));
         }

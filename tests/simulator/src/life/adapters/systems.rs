@@ -119,7 +119,9 @@ fn stalled(kind: &str, [ten, sixty, long]: [&str; 3], lost: u64) -> String {
 }
 
 /// Parts of time in per cent, and what is none.
-const PARTS: [&str; 8] = ["0.00", "0.07", "12.50", "99.99", "100.00", "100.01", "-1.00", "NaN"];
+const PARTS: [&str; 8] = [
+    "0.00", "0.07", "12.50", "99.99", "100.00", "100.01", "-1.00", "NaN",
+];
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +129,7 @@ enum Says {
     Nothing,
     Unlimited,
     Rubbish,
+    Long,
     /// It is a folder, and cannot be read.
     Folder,
     Bytes(u64),
@@ -138,7 +141,8 @@ impl Says {
         match rng.random_range(0..10) {
             0 | 1 => Says::Nothing,
             2 | 3 => Says::Unlimited,
-            4 if rng.random_bool(0.3) => Says::Rubbish,
+            4 if rng.random_bool(0.2) => Says::Rubbish,
+            4 if rng.random_bool(0.2) => Says::Long,
             5 if rng.random_bool(0.2) => Says::Folder,
             // Some are above what the machine has.
             _ => Says::Bytes(rng.random_range(0..40) << pick(rng, &[19, 19, 22])),
@@ -146,7 +150,7 @@ impl Says {
     }
 
     fn is_broken(&self) -> bool {
-        matches!(self, Says::Rubbish | Says::Folder)
+        matches!(self, Says::Rubbish | Says::Long | Says::Folder)
     }
 }
 
@@ -171,6 +175,8 @@ struct System {
     mounts: &'static [Mount],
     /// The own group is not where it should be, though those above are.
     is_gone: bool,
+    /// The group at the mount has this process, whatever its name is.
+    is_listed: bool,
     /// By level and file.
     says: BTreeMap<(usize, &'static str), Says>,
     meminfo: Figures,
@@ -195,6 +201,7 @@ impl System {
             version,
             mounts,
             is_gone: may_be_gone && rng.random_bool(0.3),
+            is_listed: rng.random(),
             says: BTreeMap::new(),
             meminfo: Figures::new(),
             huge: None,
@@ -246,6 +253,14 @@ impl System {
                     std::fs::create_dir_all(root.join(dir)).expect("a folder");
                 }
             }
+        }
+        if system.has_other() {
+            let own = match system.is_listed {
+                true => std::process::id(),
+                false => 2,
+            };
+            let dir = &system.shown()[0].1;
+            write(root, &format!("{dir}/cgroup.procs"), &format!("1\n{own}\n"));
         }
         system
     }
@@ -319,6 +334,8 @@ impl System {
                 }
                 Says::Unlimited if self.version == 1 => String::from("9223372036854771712\n"),
                 Says::Unlimited => String::from("max\n"),
+                // What is longer than any file of the kernel is none.
+                Says::Long => String::from("7\n") + &"\n".repeat(1 << 20),
                 Says::Rubbish => String::from("a lot\n"),
                 Says::Bytes(bytes) => format!("{bytes}\n"),
                 Says::Stat(figures) => lines(figures),
@@ -482,7 +499,8 @@ impl System {
 
     fn rubbish(&self) -> usize {
         let levels = self.shown();
-        let mut count = usize::from(self.is_gone || self.has_other());
+        let is_hidden = self.is_gone || self.has_other();
+        let mut count = usize::from(is_hidden && !(self.has_other() && self.is_listed));
         for (number, (level, _)) in levels.iter().enumerate() {
             let is_apart =
                 number > 0 && *self.said(*level, "memory.use_hierarchy") == Says::Bytes(0);
@@ -705,6 +723,10 @@ impl System {
         let all = (self.anon() + swapped) as i64;
         let known = (all - (3 << 20), Some(2 << 20), Some(all - (5 << 20)));
         assert_eq!((now.drift(), now.uncharged(), now.kept()), known, "{now}");
+        let reconciler = reconciler.allocated(|| panic!("an allocator that panics on purpose"));
+        let now = reconciler.read().expect("what the process has");
+        let found = (now.drift(), now.uncharged(), now.kept());
+        assert_eq!(found, (known.0, None, None), "without an allocator: {now}");
         drop(held);
     }
 
