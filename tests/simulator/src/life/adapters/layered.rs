@@ -14,11 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Group, Limit, Limits, PressureLevel, Runtime};
+use memcg::{Charge, Group, Limit, Limits, PressureLevel, Runtime};
 use memcg_tower::{
     AdmissionFigures, AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer,
     Metered, PromisedBytes, Refusal, RefusalKind, RequestBody, RequestWeight,
@@ -176,6 +178,8 @@ struct Plan {
     asks_again: bool,
     /// Others hold bytes of the level with the limit, until it was polled so often.
     others: Option<usize>,
+    /// They come once it is called, and hold all that is left.
+    come_late: bool,
     /// What it weighs by itself: overhead, response, body of unknown length, and window.
     own: [Option<u64>; 4],
     /// It is shed by itself, under so much pressure.
@@ -223,6 +227,7 @@ impl Plan {
             words: rng.random_range(0..3),
             asks_again: rng.random(),
             others: pick(rng, &[None, Some(1), Some(2), Some(POLLS)]),
+            come_late: rng.random(),
             own: [
                 [700, 1_700],
                 [500, 2_500],
@@ -292,6 +297,36 @@ struct Below {
     /// Of a limit: one is taken by whom it is ready for, until the answer.
     permits: Arc<AtomicUsize>,
     permit: Option<Permit>,
+    others: Others,
+}
+
+/// What others hold of the level with the limit, where there are some.
+#[derive(Clone)]
+struct Others {
+    of: Group,
+    max: u64,
+    held: Arc<Mutex<Option<Charge>>>,
+    are_there: Arc<AtomicBool>,
+}
+
+impl Others {
+    fn come(&self, bytes: u64) {
+        let held = self.of.force_charge(memcg::Bytes(bytes));
+        *lock(&self.held) = Some(held);
+        self.are_there.store(true, Ordering::SeqCst);
+    }
+
+    fn go(&self) {
+        let held = lock(&self.held).take();
+        drop(held);
+        self.are_there.store(false, Ordering::SeqCst);
+    }
+
+    /// What all hold but these.
+    fn live_beside(&self) -> u64 {
+        let held = lock(&self.held).as_ref().map_or(0, Charge::bytes);
+        self.of.live() - held
+    }
 }
 
 struct Permit(Arc<AtomicUsize>);
@@ -316,6 +351,7 @@ impl Clone for Below {
             seen: Arc::clone(&self.seen),
             permits: Arc::clone(&self.permits),
             permit: None,
+            others: self.others.clone(),
             ..*self
         }
     }
@@ -354,9 +390,31 @@ impl Service<Request<Metered<Unpacks>>> for Below {
         assert!(plan.way != Way::PanicsAtOnce, "on purpose");
         let admitted = request.extensions().get::<AdmittedRequest>().cloned();
         lock(&seen).is_told = Some(admitted.is_some());
+        if plan.come_late && plan.others.is_some() {
+            let left = self.others.max.saturating_sub(self.others.of.live());
+            self.others.come(left);
+        }
         Box::pin(async move {
             let _permit = permit;
-            let mut body = pin!(request.into_body());
+            let (mut head, body) = request.into_parts();
+            // As an argument, also of two handlers one after the other.
+            for _ in 0..2 {
+                let taken = AdmittedRequest::from_request_parts(&mut head, &()).await;
+                let is_there = match taken {
+                    Ok(_) => true,
+                    Err(missing) => {
+                        let status = missing.into_response().status();
+                        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+                        false
+                    }
+                };
+                let Ok(perhaps) =
+                    Option::<AdmittedRequest>::from_request_parts(&mut head, &()).await;
+                let found = (is_there, perhaps.is_some());
+                assert_eq!(found, (admitted.is_some(), admitted.is_some()));
+            }
+            drop(head);
+            let mut body = pin!(body);
             let mut came = 0;
             // It says that it ends, while a frame of it waits.
             let mut has_ended = false;
@@ -772,10 +830,16 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
     let (overhead, response, window) = plan.weighs();
     let is_shared = !tenant.is_offline();
     let limited = levels[form.limited];
-    let others = plan.others.filter(|_| is_shared);
-    let mut others = others.map(|_| limited.force_charge(memcg::Bytes(form.max / 4 * 3)));
-    let had_others = others.is_some();
-    let has_others = Arc::new(AtomicBool::new(others.is_some()));
+    let had_others = plan.others.is_some() && is_shared;
+    let others = Others {
+        of: limited.clone(),
+        max: form.max,
+        held: Arc::default(),
+        are_there: Arc::default(),
+    };
+    if had_others && !plan.come_late {
+        others.come(form.max / 4 * 3);
+    }
     let of_layer = tenant.clone();
     let mut layer = AdmissionLayer::new(move |_: &Request<Frames>| match plan.later {
         0 => verdict(plan, &of_layer),
@@ -797,7 +861,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         });
     }
     let told = Arc::<Mutex<Vec<Told>>>::default();
-    let (tells, beside) = (Arc::clone(&told), Arc::clone(&has_others));
+    let (tells, beside) = (Arc::clone(&told), Arc::clone(&others.are_there));
     layer = layer.answer(move |refusal| {
         lock(&tells).push(Told {
             refusal: refusal.clone(),
@@ -817,6 +881,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         seen: Arc::clone(&seen),
         permits: Arc::clone(&permits),
         permit: None,
+        others: others.clone(),
     };
     let mut service = layer.layer(Unpacking(MeterLayer::new().layer(below)));
     drop(layer);
@@ -869,8 +934,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         let mut future = Box::pin(future);
         for polls in 0..plan.polls {
             if plan.others == Some(polls) {
-                others = None;
-                has_others.store(false, Ordering::SeqCst);
+                others.go();
                 // It is asked later, perhaps.
                 short = short.filter(|_| plan.later < polls);
             }
@@ -967,7 +1031,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             match body.as_mut().poll_frame(&mut context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     length += frame.data_ref().map_or(0, Bytes::len);
-                    let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+                    let live = others.live_beside();
                     let most = plan.most();
                     assert!(live <= most, "{live} of {most} bytes are held: {plan:?}");
                 }
@@ -975,16 +1039,19 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             }
         };
         if ended.is_ready() {
-            let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+            let live = others.live_beside();
             assert_eq!(live, 0, "held by an answer that is over: {plan:?}");
         }
         let is_inner = matches!(ended, Poll::Ready(Some(Err(BodyError::Inner(_)))));
         assert!(!is_inner || plan.answer_fails, "the handler's body is well");
         let whole = if is_refused { length } else { plan.answer };
-        let is_full = form.max <= 40_000 || form.has_groups && plan.own_max < u64::MAX;
+        let is_full = form.max <= 40_000
+            || form.has_groups && plan.own_max < u64::MAX
+            || had_others && plan.come_late;
         assert!(length == whole || is_full, "{length} of {whole} bytes came");
     }
-    drop((service, others));
+    drop(service);
+    others.go();
     assert_eq!(
         limited.live(),
         0,

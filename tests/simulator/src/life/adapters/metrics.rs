@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use memcg::figures::StatItem;
 use memcg::simulated_time as clock;
-use memcg::{Freshness, Group, Limits, PageCounter, Runtime, Unit};
+use memcg::{Freshness, Group, Limits, PageCounter, PressureLevel, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -222,6 +222,100 @@ pub(super) fn layers(seed: u64) {
         types.dedup_by_key(|it| it.0);
         assert_eq!(types.len(), many, "families of {page}");
     }
+}
+
+/// What a client accepts, in so many lines, and whether it would rather have plain text.
+const ACCEPTS: [(&[&str], bool); 9] = [
+    (&[], false),
+    (&["*/*"], false),
+    (&["text/plain"], true),
+    (
+        &["TEXT/Plain; version=0.0.4;q=0.9, application/openmetrics-text;q=0.3"],
+        true,
+    ),
+    (&["text/*;q=0.2", "application/*;q=0.3"], false),
+    (&["application/openmetrics-text;q=0.1", "text/plain"], true),
+    (
+        &["image/png", "application/openmetrics-text;q=0, */*"],
+        true,
+    ),
+    (&["text/plain;q=0.5, application/openmetrics-text"], false),
+    (&["text/html"], false),
+];
+
+/// A router answers what its files and its page have, and whether the service may get new work.
+pub(super) fn routes(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let limits = Limits::new().max(10_000).pressure_levels(50, 80);
+    let one = runtime.root().create("one", limits);
+    let one = one.expect("nothing is in the way");
+    let two = one.create("two", Limits::new().high(900));
+    let two = two.expect("nothing is in the way");
+    let from = pick(rng, &[PressureLevel::Elevated, PressureLevel::Critical]);
+    let exposition = Exposition::new(&runtime).not_ready_from(&one, from);
+    let page = exposition.clone();
+    let mut router: axum::Router = exposition.router();
+    let tokio = tokio::runtime::Builder::new_current_thread().build();
+    let tokio = tokio.expect("a runtime of one thread");
+    let mut ask = |path: &str, accepts: &[&str]| {
+        let mut request = http::Request::new(axum::body::Body::empty());
+        *request.uri_mut() = path.parse().expect("a path");
+        for accepted in accepts {
+            let accepted = accepted.parse().expect("a list of types");
+            request.headers_mut().append("accept", accepted);
+        }
+        let answer = tower_service::Service::call(&mut router, request);
+        tokio.block_on(async {
+            let (head, body) = answer.await.expect("no error").into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await;
+            let body = body.expect("a whole text").to_vec();
+            let kind = head.headers.get("content-type");
+            let kind = kind.and_then(|kind| kind.to_str().ok());
+            let body = String::from_utf8(body).expect("a text");
+            (head.status.as_u16(), kind.map(str::to_string), body)
+        })
+    };
+    for _ in 0..READINGS {
+        let held = one.charge(pick(rng, &[100, 4_999, 5_000, 6_000, 8_000, 9_900]));
+        let held = (held.expect("there is room"), two.force_charge(60));
+        let level = one.pressure_level();
+        let (status, _, text) = ask("/readyz", &[]);
+        let known = if level >= from { 503 } else { 200 };
+        let found = (status, text);
+        assert_eq!(
+            found,
+            (known, format!("{}\n", level.name())),
+            "from {from:?}"
+        );
+        for group in [&runtime.root(), &one, &two] {
+            let file = pick(rng, &GroupFile::ALL);
+            let path = group.path();
+            let path = path.trim_end_matches('/');
+            let (status, _, text) = ask(&format!("/memcg{path}/{}", file.name()), &[]);
+            assert_eq!(
+                (status, text),
+                (200, file.read(group)),
+                "{file:?} of {path}"
+            );
+            for missing in [format!("{path}/no/memory.max"), format!("{path}/memory.no")] {
+                let (status, ..) = ask(&format!("/memcg{missing}"), &[]);
+                assert_eq!(status, 404, "{missing}");
+            }
+        }
+        let (accepts, wants_text) = pick(rng, &ACCEPTS);
+        let (status, kind, text) = ask("/metrics", accepts);
+        let known = match wants_text {
+            true => (memcg_observe::TEXT_CONTENT_TYPE, page.text()),
+            false => (memcg_observe::CONTENT_TYPE, page.openmetrics()),
+        };
+        let found = (status, kind.as_deref(), text);
+        assert_eq!(found, (200, Some(known.0), known.1), "for {accepts:?}");
+        drop(held);
+    }
+    drop((router, page));
+    assert_eq!(runtime.root().live(), 0, "live at the end");
 }
 
 /// The groups that a page shows, read again and again while they change: of each level the largest of

@@ -253,6 +253,7 @@ impl Life {
                 sinks::lines(*seed);
                 metrics::layers(*seed);
                 metrics::rows(*seed);
+                metrics::routes(*seed);
             }
             Adapter::Pages(..)
             | Adapter::PushPages(..)

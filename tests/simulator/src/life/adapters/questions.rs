@@ -10,9 +10,11 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Event, Group, Limits, Runtime};
+use memcg::{Bytes, Event, Group, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_observe::protocol::{Answer, CounterRow, INCIDENTS_MAX, Incident, ROWS_MAX, Row, Rows};
 use memcg_observe::{Endpoint, Exposition, GroupFile, serve};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -249,20 +251,42 @@ impl Twin {
     }
 }
 
-/// Several clients have limits set at once, some of them in vain: each is told of its own.
-fn set_at_once(clients: &mut [Client], may_set: bool, rng: &mut Xoshiro256PlusPlus) {
+/// It gives nothing before it is told to end.
+#[derive(Default)]
+struct Busy(AtomicBool);
+
+impl Reclaim for Busy {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let until = Instant::now() + PATIENCE;
+        while !self.0.load(Ordering::SeqCst) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        0
+    }
+}
+
+/// Several clients have limits set at once, some of them in vain, while the first one's is still being
+/// set: each is told of its own.
+fn set_at_once(clients: &mut [Client], one: &Group, may_set: bool, rng: &mut Xoshiro256PlusPlus) {
+    let busy = Arc::<Busy>::default();
+    let asked = Arc::clone(&busy) as Arc<dyn Reclaim>;
+    let _registration = one.register_reclaimer(asked, ReclaimPriority::NORMAL);
     let mut waiting = Vec::new();
     for (number, client) in clients.iter_mut().enumerate() {
-        let (file, to) = match rng.random_range(0..3) {
+        let (file, to) = match rng.random_range(0..4) {
+            // What is used is above it.
+            _ if number == 0 => ("memory.high", "100"),
             0 => ("memory.high", "some"),
             1 => ("memory.peak", "0"),
-            // Far above what is used.
             _ => ("memory.high", "1T"),
         };
         let set = format!(r#"{{"set":{{"path":"/one","file":"{file}","to":"{to}"}}}}"#);
         client.say(&format!("{set}\n"));
-        waiting.push((number, set, may_set && to == "1T"));
+        waiting.push((number, set, may_set && ["100", "1T"].contains(&to)));
     }
+    // Those that come are read meanwhile.
+    std::thread::sleep(Duration::from_millis(2));
+    busy.0.store(true, Ordering::SeqCst);
     while !waiting.is_empty() {
         let (number, set, is_set) = waiting.swap_remove(rng.random_range(0..waiting.len()));
         let found = clients[number].answer();
@@ -272,11 +296,12 @@ fn set_at_once(clients: &mut [Client], may_set: bool, rng: &mut Xoshiro256PlusPl
         };
         assert!(is_right, "{set} of one client of many: {found:?}");
     }
+    GroupFile::High.write(one, "max").expect("a limit");
 }
 
 /// So many bytes may wait for clients that do not take them: more than one page. Of two that take
 /// nothing the one goes that has kept its own waiting for longer.
-const KEPT: usize = 1 << 20;
+const KEPT: usize = 1_500_000;
 
 fn take_nothing(path: &Path) {
     const PAGE: &str = "{\"metrics\":{}}\n";
@@ -419,7 +444,7 @@ pub(super) fn ask(seed: u64) {
     }
     for _ in 0..STEPS {
         if rng.random_bool(0.1) {
-            set_at_once(&mut clients, may_set, &mut rng);
+            set_at_once(&mut clients, &one, may_set, &mut rng);
         }
         if clients.len() < CLIENTS && rng.random_bool(0.4) {
             clients.push(Client::new(&path));

@@ -5,7 +5,7 @@
 //! Times are of some milliseconds. What has passed is known from both sides, as of a connection
 //! that is paced: what may end is told from what must.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,6 +28,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber, span};
 
 use super::connections::lock;
 use super::layered::says_figures;
@@ -284,6 +287,122 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
             false => (StatusCode::REQUEST_TIMEOUT, None),
         };
         assert_eq!(found, known, "of a body that is too slow");
+    }
+}
+
+/// The lines of the log: kinds, and how many were left out before each.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Line>>>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Line {
+    kind: String,
+    left_out: u64,
+}
+
+impl Visit for Line {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        assert_eq!(field.name(), "left_out");
+        self.left_out = value;
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        assert_eq!(field.name(), "kind");
+        self.kind = value.into();
+    }
+
+    fn record_debug(&mut self, field: &Field, _: &dyn std::fmt::Debug) {
+        assert_eq!(field.name(), "message");
+    }
+}
+
+impl Subscriber for Log {
+    /// It is asked each time: where nobody listens, nothing is a line.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        of.target() == "memcg_tower::refused" && !of.is_span()
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        lock(&self.0).push(line);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Of a kind, over all of the process: the span in which its last line was written, and how many it has
+/// left out since.
+type Logged = (Option<(Instant, Instant)>, u64);
+
+/// Refusals are in the log, of each kind once within a second.
+fn refused_in_log(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
+    static LOGGED: Mutex<BTreeMap<&str, Logged>> = Mutex::new(BTreeMap::new());
+    const SECOND: Duration = Duration::from_secs(1);
+    let tenant = tenant(runtime, 1_000);
+    let log = Log::default();
+    let mut all = lock(&LOGGED);
+    for _ in 0..rng.random_range(1..6) {
+        let kind = pick(
+            rng,
+            &[
+                RefusalKind::Classifier,
+                RefusalKind::TooLarge,
+                RefusalKind::TenantFull,
+            ],
+        );
+        let of_layer = tenant.clone();
+        let layer = AdmissionLayer::new(move |_: &Request<Coming>| match kind {
+            RefusalKind::Classifier => Err(Refusal::new(StatusCode::FORBIDDEN, "nobody")),
+            _ => Ok(of_layer.clone()),
+        });
+        let overhead = if kind == RefusalKind::TooLarge {
+            2_000
+        } else {
+            600
+        };
+        let layer = layer
+            .overhead(overhead)
+            .response(0)
+            .patience(Duration::ZERO);
+        let others = tenant.force_charge(memcg::Bytes(500));
+        let begun = Instant::now();
+        let call = tracing::subscriber::with_default(log.clone(), || {
+            Call::new(layer, &tenant, Some(0), |_| {})
+        });
+        let ended = Instant::now();
+        drop(others);
+        assert_eq!(call.figures.refused(kind), 1, "{kind:?}");
+        let (last, left_out) = all.entry(kind.name()).or_default();
+        let lines = std::mem::take(&mut *lock(&log.0));
+        let is_due = last.is_none_or(|(begun, _)| ended - begun >= SECOND);
+        let must_be = last.is_none_or(|(_, ended)| begun - ended >= SECOND);
+        let known = Line {
+            kind: kind.name().into(),
+            left_out: *left_out,
+        };
+        match lines.as_slice() {
+            [] => {
+                assert!(!must_be, "no line of {known:?}");
+                *left_out += 1;
+            }
+            [line] => {
+                assert!(is_due && *line == known, "{line:?}, not {known:?}");
+                (*last, *left_out) = (Some((begun, ended)), 0);
+            }
+            many => panic!("one refusal, and {many:?}"),
+        }
     }
 }
 
@@ -939,7 +1058,8 @@ pub(super) fn live(seed: u64) {
     let runtime = runtime.expect("a configuration that holds");
     in_order(rng, &runtime);
     for _ in 0..SCENES {
-        match rng.random_range(0..7) {
+        match rng.random_range(0..10) {
+            7 => refused_in_log(rng, &runtime),
             5 if rng.random() => panics_when_woken(&runtime),
             4 | 5 => held_back(rng),
             0 => slow_body(rng, &runtime),
