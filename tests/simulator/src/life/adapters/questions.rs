@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -235,7 +236,11 @@ impl Twin {
     /// The last refusals and victims.
     fn incidents(&self, rng: &mut Xoshiro256PlusPlus) -> (String, Check) {
         let most = pick(rng, &[0, 1, 2, 5, INCIDENTS_MAX, INCIDENTS_MAX + 1]);
-        let question = format!(r#"{{"incidents":{{"path":"/one","most":{most}}}}}"#);
+        let mut question = format!(r#"{{"incidents":{{"path":"/one","most":{most}}}}}"#);
+        // Who does not say how many has some: more than this runtime keeps.
+        if most == INCIDENTS_MAX && rng.random() {
+            question = String::from(r#"{"incidents":{"path":"/one"}}"#);
+        }
         if most > INCIDENTS_MAX {
             return (question, begins("{\"error\":"));
         }
@@ -422,8 +427,12 @@ pub(super) fn ask(seed: u64) {
     let may_set = rng.random_bool(0.7);
     let page = Exposition::new(&runtime).top(500);
     let endpoint = Endpoint::new(&runtime).allow_set(may_set).exposition(page);
-    let serving = endpoint.incidents(0).kept(KEPT).serve(&path);
-    let serving = serving.expect("a new socket");
+    let mode = pick(&mut rng, &[0o600, 0o660, 0o606]);
+    let endpoint = endpoint.incidents(0).kept(KEPT).mode(mode);
+    let serving = endpoint.serve(&path).expect("a new socket");
+    let found = std::fs::metadata(&path).expect("it is there");
+    let found = found.permissions().mode() & 0o777;
+    assert_eq!(found, mode, "who may connect");
     for _ in 0..rng.random_range(0..8) {
         assert!(one.charge(20_000).is_err(), "more than its max");
     }
