@@ -392,7 +392,13 @@ impl Service<Request<Metered<Unpacks>>> for Below {
         lock(&seen).is_told = Some(admitted.is_some());
         if plan.come_late && plan.others.is_some() {
             let left = self.others.max.saturating_sub(self.others.of.live());
-            self.others.come(left);
+            // Some leave room for a frame, and not for what it becomes.
+            let leave = if plan.words == 0 {
+                plan.bytes as u64
+            } else {
+                0
+            };
+            self.others.come(left.saturating_sub(leave));
         }
         Box::pin(async move {
             let _permit = permit;
@@ -748,6 +754,13 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
             );
             let of_answer = refusal.kind() == RefusalKind::ResponseTooLarge;
             assert_eq!(of_answer, seen.answers, "what is too large: {refusal}");
+            // Of an answer no more than the window has to be there at once.
+            let (answer, (.., window)) = (plan.answer as u64, plan.weighs());
+            let at_once = most - answer + answer.min(window);
+            assert!(
+                !of_answer || at_once > max,
+                "{refusal} at {max}: it takes {at_once} at once"
+            );
         }
         RefusalKind::Outgrown => assert!(!seen.answers, "its body was read"),
         RefusalKind::TenantFull | RefusalKind::AboveFull => {
