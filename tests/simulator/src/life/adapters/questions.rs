@@ -270,27 +270,35 @@ impl Reclaim for Busy {
     }
 }
 
-/// Several clients have limits set at once, some of them in vain, while the first one's is still being
-/// set: each is told of its own.
-fn set_at_once(clients: &mut [Client], one: &Group, may_set: bool, rng: &mut Xoshiro256PlusPlus) {
+/// Several clients have limits set at once, some of them in vain, while one's is still being set: each
+/// is told of its own.
+fn set_at_once(path: &Path, one: &Group, may_set: bool, rng: &mut Xoshiro256PlusPlus) {
     let busy = Arc::<Busy>::default();
     let asked = Arc::clone(&busy) as Arc<dyn Reclaim>;
     let _registration = one.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let mut clients = [(); 4].map(|()| Client::new(path));
+    let first = rng.random_range(0..clients.len());
     let mut waiting = Vec::new();
-    for (number, client) in clients.iter_mut().enumerate() {
-        let (file, to) = match rng.random_range(0..4) {
-            // What is used is above it.
-            _ if number == 0 => ("memory.high", "100"),
-            0 => ("memory.high", "some"),
-            1 => ("memory.peak", "0"),
-            _ => ("memory.high", "1T"),
-        };
+    let mut ask = |clients: &mut [Client], number: usize, file: &str, to: &str| {
         let set = format!(r#"{{"set":{{"path":"/one","file":"{file}","to":"{to}"}}}}"#);
-        client.say(&format!("{set}\n"));
+        clients[number].say(&format!("{set}\n"));
         waiting.push((number, set, may_set && ["100", "1T"].contains(&to)));
+        // Once another one has its answer, what was there before has been read.
+        let mut other = Client::new(path);
+        other.say("{\"get\":{\"path\":\"/one\",\"file\":\"memory.max\"}}\n");
+        other.answer();
+    };
+    // What is used is above it.
+    ask(&mut clients, first, "memory.high", "100");
+    for number in (0..clients.len()).filter(|number| *number != first) {
+        let sets = [
+            ("memory.high", "some"),
+            ("memory.peak", "0"),
+            ("memory.high", "1T"),
+        ];
+        let (file, to) = pick(rng, &sets);
+        ask(&mut clients, number, file, to);
     }
-    // Those that come are read meanwhile.
-    std::thread::sleep(Duration::from_millis(2));
     busy.0.store(true, Ordering::SeqCst);
     while !waiting.is_empty() {
         let (number, set, is_set) = waiting.swap_remove(rng.random_range(0..waiting.len()));
@@ -452,8 +460,8 @@ pub(super) fn ask(seed: u64) {
         take_nothing(&path);
     }
     for _ in 0..STEPS {
-        if rng.random_bool(0.1) {
-            set_at_once(&mut clients, &one, may_set, &mut rng);
+        if rng.random_bool(0.05) {
+            set_at_once(&path, &one, may_set, &mut rng);
         }
         if clients.len() < CLIENTS && rng.random_bool(0.4) {
             clients.push(Client::new(&path));
