@@ -7,13 +7,13 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use memcg::figures::{Ledger, StatItem};
 use memcg::{
     Event, Freshness, Group, GroupCounter, GroupId, PageCounter, PressureLevel, Runtime, Unit,
 };
 
+use crate::clock;
 use crate::names::Names;
 #[cfg(feature = "openmetrics")]
 use crate::page::Layer;
@@ -232,7 +232,7 @@ impl Exposition {
             .chain(of_ledger)
             .collect();
         let places = self.names.unwrap_or(self.top.saturating_mul(4));
-        let now = Instant::now();
+        let now = clock::now();
         let shown = || self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let have_places = |depth| {
             let names = shown().names(depth);

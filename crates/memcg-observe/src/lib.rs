@@ -1,6 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_debug_implementations)]
 
+#[cfg(any(
+    feature = "openmetrics",
+    feature = "metrics",
+    feature = "opentelemetry",
+    feature = "tracing"
+))]
+mod clock;
 #[cfg(all(feature = "endpoint", unix))]
 mod endpoint;
 #[cfg(any(

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use memcg::{Event, EventInfo, Group, Registration};
 
+use crate::clock;
+
 /// Lines that a [`TraceGuard`] writes within a second for each of the events: those that are left out
 /// are counted in the next.
 pub const TRACED_A_SECOND: u32 = 10;
@@ -109,7 +111,7 @@ impl Rate {
 /// No lock is held while the subscriber runs.
 fn report_at_rate(rate: &Mutex<Rate>, happened: &EventInfo) {
     let mut locked = rate.lock().unwrap_or_else(PoisonError::into_inner);
-    let line = locked.add(happened.count(), happened.times(), Instant::now());
+    let line = locked.add(happened.count(), happened.times(), clock::now());
     drop(locked);
     if let Some((count, times)) = line {
         report(happened.event(), &happened.group().path(), count, times);

@@ -14,11 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Group, Limit, Limits, PressureLevel, Runtime};
+use memcg::{Charge, Group, Limit, Limits, PressureLevel, Runtime};
 use memcg_tower::{
     AdmissionFigures, AdmissionLayer, AdmittedRequest, BodyError, Classification, MeterLayer,
     Metered, PromisedBytes, Refusal, RefusalKind, RequestBody, RequestWeight,
@@ -170,8 +172,14 @@ struct Plan {
     answer_fails: bool,
     /// Of a refusal by the classifier.
     status: StatusCode,
+    /// In which words it is said.
+    words: u8,
+    /// A verdict that comes later says so once more.
+    asks_again: bool,
     /// Others hold bytes of the level with the limit, until it was polled so often.
     others: Option<usize>,
+    /// They come once it is called, and hold all that is left.
+    come_late: bool,
     /// What it weighs by itself: overhead, response, body of unknown length, and window.
     own: [Option<u64>; 4],
     /// It is shed by itself, under so much pressure.
@@ -216,7 +224,10 @@ impl Plan {
             answer: pick(rng, &[0, 100, 9_000, 30_000]),
             answer_fails: rng.random_bool(0.2),
             status: pick(rng, &STATUSES),
+            words: rng.random_range(0..3),
+            asks_again: rng.random(),
             others: pick(rng, &[None, Some(1), Some(2), Some(POLLS)]),
+            come_late: rng.random(),
             own: [
                 [700, 1_700],
                 [500, 2_500],
@@ -244,13 +255,14 @@ const SPEAKS: [(&str, Option<&str>); 6] = [
     ),
 ];
 
-const STATUSES: [StatusCode; 5] = [
+const STATUSES: [StatusCode; 6] = [
     StatusCode::FORBIDDEN,
     StatusCode::UNAUTHORIZED,
     StatusCode::NOT_FOUND,
     StatusCode::BAD_REQUEST,
-    // No refusal.
+    // No refusals.
     StatusCode::OK,
+    StatusCode::FOUND,
 ];
 
 /// What an operator is told of a refusal.
@@ -266,6 +278,8 @@ struct Seen {
     called: usize,
     /// The handler has answered.
     answers: bool,
+    /// A level was short of memory when it came, and what is short becomes less so.
+    was_short: bool,
     /// The code that runs for it may ask what it holds.
     is_told: Option<bool>,
     /// What the request held once its body was read, and what it was to hold.
@@ -283,6 +297,36 @@ struct Below {
     /// Of a limit: one is taken by whom it is ready for, until the answer.
     permits: Arc<AtomicUsize>,
     permit: Option<Permit>,
+    others: Others,
+}
+
+/// What others hold of the level with the limit, where there are some.
+#[derive(Clone)]
+struct Others {
+    of: Group,
+    max: u64,
+    held: Arc<Mutex<Option<Charge>>>,
+    are_there: Arc<AtomicBool>,
+}
+
+impl Others {
+    fn come(&self, bytes: u64) {
+        let held = self.of.force_charge(memcg::Bytes(bytes));
+        *lock(&self.held) = Some(held);
+        self.are_there.store(true, Ordering::SeqCst);
+    }
+
+    fn go(&self) {
+        let held = lock(&self.held).take();
+        drop(held);
+        self.are_there.store(false, Ordering::SeqCst);
+    }
+
+    /// What all hold but these.
+    fn live_beside(&self) -> u64 {
+        let held = lock(&self.held).as_ref().map_or(0, Charge::bytes);
+        self.of.live() - held
+    }
 }
 
 struct Permit(Arc<AtomicUsize>);
@@ -307,6 +351,7 @@ impl Clone for Below {
             seen: Arc::clone(&self.seen),
             permits: Arc::clone(&self.permits),
             permit: None,
+            others: self.others.clone(),
             ..*self
         }
     }
@@ -345,9 +390,37 @@ impl Service<Request<Metered<Unpacks>>> for Below {
         assert!(plan.way != Way::PanicsAtOnce, "on purpose");
         let admitted = request.extensions().get::<AdmittedRequest>().cloned();
         lock(&seen).is_told = Some(admitted.is_some());
+        if plan.come_late && plan.others.is_some() {
+            let left = self.others.max.saturating_sub(self.others.of.live());
+            // Some leave room for a frame, and not for what it becomes.
+            let leave = if plan.words == 0 {
+                plan.bytes as u64
+            } else {
+                0
+            };
+            self.others.come(left.saturating_sub(leave));
+        }
         Box::pin(async move {
             let _permit = permit;
-            let mut body = pin!(request.into_body());
+            let (mut head, body) = request.into_parts();
+            // As an argument, also of two handlers one after the other.
+            for _ in 0..2 {
+                let taken = AdmittedRequest::from_request_parts(&mut head, &()).await;
+                let is_there = match taken {
+                    Ok(_) => true,
+                    Err(missing) => {
+                        let status = missing.into_response().status();
+                        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+                        false
+                    }
+                };
+                let Ok(perhaps) =
+                    Option::<AdmittedRequest>::from_request_parts(&mut head, &()).await;
+                let found = (is_there, perhaps.is_some());
+                assert_eq!(found, (admitted.is_some(), admitted.is_some()));
+            }
+            drop(head);
+            let mut body = pin!(body);
             let mut came = 0;
             // It says that it ends, while a frame of it waits.
             let mut has_ended = false;
@@ -359,7 +432,11 @@ impl Service<Request<Metered<Unpacks>>> for Below {
                 polled
             };
             while let Some(frame) = poll_fn(&mut next).await {
-                let frame = frame.map_err(|_| Broken)?;
+                let Ok(frame) = frame else {
+                    let after = poll_fn(&mut next).await;
+                    assert!(after.is_none(), "behind an error: {after:?}");
+                    return Err(Broken);
+                };
                 came += frame.data_ref().map_or(0, Bytes::len) as u64;
             }
             if let Some(admitted) = admitted {
@@ -395,7 +472,11 @@ struct Form {
 
 fn verdict(plan: Plan, tenant: &Group) -> Classification {
     match plan.verdict {
-        Verdict::Tenant => Some(tenant.clone()).into(),
+        Verdict::Tenant => match plan.words {
+            0 => Some(tenant.clone()).into(),
+            1 => Ok::<_, Refusal>(tenant.clone()).into(),
+            _ => Ok::<_, Refusal>(Some(tenant.clone())).into(),
+        },
         Verdict::Weighed => {
             let mut weight = RequestWeight::new(tenant.clone());
             let [overhead, response, unknown, window] = plan.own;
@@ -414,9 +495,16 @@ fn verdict(plan: Plan, tenant: &Group) -> Classification {
             if let Some(level) = plan.sheds {
                 weight = weight.shed_from(level);
             }
-            weight.into()
+            match plan.words {
+                0 => weight.into(),
+                _ => Ok::<_, Refusal>(weight).into(),
+            }
         }
-        Verdict::Nobody => Classification::uncharged(),
+        Verdict::Nobody => match plan.words {
+            0 => Classification::uncharged(),
+            1 => None.into(),
+            _ => Ok::<_, Refusal>(None).into(),
+        },
         Verdict::Refused => {
             let refusal = Refusal::new(plan.status, NOBODY);
             let refused: Result<Group, _> = Err(refusal);
@@ -433,6 +521,10 @@ fn verdict_later(plan: Plan, tenant: Group) -> Classification {
             left = less;
             context.waker().wake_by_ref();
             Poll::Pending
+        }
+        None if plan.asks_again => {
+            let said = verdict(plan, &tenant);
+            Poll::Ready(Classification::later(std::future::ready(said)))
         }
         None => Poll::Ready(verdict(plan, &tenant)),
     }))
@@ -451,7 +543,9 @@ pub(super) fn live(seed: u64) {
     };
     // The root and the levels of the tenant are there.
     let groups = if form.is_full { 4 } else { 64 };
-    let runtime = Runtime::builder().batch(0).groups_max(groups).build();
+    // What threads keep is room for all of them.
+    let batch = pick(rng, &[0, 3_000]);
+    let runtime = Runtime::builder().batch(batch).groups_max(groups).build();
     let runtime = runtime.expect("a configuration that holds");
     let limits = Limits::new()
         .max(Limit::Bytes(form.max))
@@ -603,10 +697,19 @@ impl Plan {
         overhead + response + body + self.answer as u64 + 500
     }
 
-    /// What it asks for before it is handled, if its head says its length.
+    /// What it asks for before it is handled.
     fn asks(&self) -> u64 {
         let (overhead, response, window) = self.weighs();
-        overhead + response + self.said().min(window)
+        let own = match self.verdict {
+            Verdict::Weighed => self.own[2],
+            _ => None,
+        };
+        let body = match (self.has_no_body(), self.says_length) {
+            (true, _) => 0,
+            (false, true) => self.said(),
+            (false, false) => own.unwrap_or(2_000),
+        };
+        overhead + response + body.min(window)
     }
 
     /// The bytes of the body that its head says.
@@ -624,7 +727,7 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     let known = match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::Outgrown | RefusalKind::ResponseTooLarge => 413,
         RefusalKind::TenantFull => 429,
-        RefusalKind::Classifier if plan.status == StatusCode::OK => 500,
+        RefusalKind::Classifier if plan.status.as_u16() < 400 => 500,
         RefusalKind::Classifier => plan.status.as_u16(),
         _ => 503,
     };
@@ -644,14 +747,20 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
     match refusal.kind() {
         RefusalKind::TooLarge | RefusalKind::ResponseTooLarge => {
             assert!(most > max, "{refusal} at {max}: it takes {most} at most");
-            let is_early = seen.called == 0 && plan.says_length && plan.said() > SMALL;
             assert!(
-                !is_early || plan.asks() > max,
+                seen.called > 0 || plan.asks() > max,
                 "{refusal} at {max}: it asks for {}",
                 plan.asks()
             );
             let of_answer = refusal.kind() == RefusalKind::ResponseTooLarge;
             assert_eq!(of_answer, seen.answers, "what is too large: {refusal}");
+            // Of an answer no more than the window has to be there at once.
+            let (answer, (.., window)) = (plan.answer as u64, plan.weighs());
+            let at_once = most - answer + answer.min(window);
+            assert!(
+                !of_answer || at_once > max,
+                "{refusal} at {max}: it takes {at_once} at once"
+            );
         }
         RefusalKind::Outgrown => assert!(!seen.answers, "its body was read"),
         RefusalKind::TenantFull | RefusalKind::AboveFull => {
@@ -670,7 +779,7 @@ fn tells_why(levels: [&Group; 3], form: &Form, plan: Plan, seen: &Seen, told: &T
                 assert_eq!(refusal.group(), Some(&*path(form.limited)), "{refusal}");
             }
         }
-        RefusalKind::Shed => {}
+        RefusalKind::Shed => assert!(seen.was_short, "nobody is short: {refusal:?}"),
         RefusalKind::NoGroup if form.is_full && !levels[0].is_offline() => {
             assert!(found, "groups go, and there is room later: {refusal:?}");
         }
@@ -734,9 +843,16 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
     let (overhead, response, window) = plan.weighs();
     let is_shared = !tenant.is_offline();
     let limited = levels[form.limited];
-    let others = plan.others.filter(|_| is_shared);
-    let mut others = others.map(|_| limited.force_charge(memcg::Bytes(form.max / 4 * 3)));
-    let has_others = Arc::new(AtomicBool::new(others.is_some()));
+    let had_others = plan.others.is_some() && is_shared;
+    let others = Others {
+        of: limited.clone(),
+        max: form.max,
+        held: Arc::default(),
+        are_there: Arc::default(),
+    };
+    if had_others && !plan.come_late {
+        others.come(form.max / 4 * 3);
+    }
     let of_layer = tenant.clone();
     let mut layer = AdmissionLayer::new(move |_: &Request<Frames>| match plan.later {
         0 => verdict(plan, &of_layer),
@@ -758,7 +874,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         });
     }
     let told = Arc::<Mutex<Vec<Told>>>::default();
-    let (tells, beside) = (Arc::clone(&told), Arc::clone(&has_others));
+    let (tells, beside) = (Arc::clone(&told), Arc::clone(&others.are_there));
     layer = layer.answer(move |refusal| {
         lock(&tells).push(Told {
             refusal: refusal.clone(),
@@ -778,6 +894,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         seen: Arc::clone(&seen),
         permits: Arc::clone(&permits),
         permit: None,
+        others: others.clone(),
     };
     let mut service = layer.layer(Unpacking(MeterLayer::new().layer(below)));
     drop(layer);
@@ -815,6 +932,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         levels.find(|level| level.pressure_level() >= sheds)
     };
     let mut short = sheds.and_then(short).map(Group::path);
+    lock(&seen).was_short = short.is_some();
     let called = catch_unwind(AssertUnwindSafe(|| service.call(request)));
     if lock(&seen).called == 0 {
         let taken = permits.load(Ordering::SeqCst);
@@ -829,8 +947,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
         let mut future = Box::pin(future);
         for polls in 0..plan.polls {
             if plan.others == Some(polls) {
-                others = None;
-                has_others.store(false, Ordering::SeqCst);
+                others.go();
                 // It is asked later, perhaps.
                 short = short.filter(|_| plan.later < polls);
             }
@@ -911,6 +1028,12 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             "it never fits, and waits: {plan:?}"
         );
     }
+    // And what fits, and is not shed, is called, whatever nobody holds any more.
+    let fits = plan.asks() <= form.max && plan.asks() <= plan.own_max;
+    let is_well = !plan.is_never_ready && !plan.fails_later && sheds.is_none();
+    if is_whole && !tenant.is_offline() && fits && is_well && !had_others && !form.is_full {
+        assert_eq!(seen.called, 1, "it is not called: {plan:?}");
+    }
     if plan.verdict == Verdict::Refused {
         assert_eq!(seen.called, 0, "a request that is refused is handled");
     }
@@ -921,7 +1044,7 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             match body.as_mut().poll_frame(&mut context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     length += frame.data_ref().map_or(0, Bytes::len);
-                    let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+                    let live = others.live_beside();
                     let most = plan.most();
                     assert!(live <= most, "{live} of {most} bytes are held: {plan:?}");
                 }
@@ -929,16 +1052,19 @@ fn request(levels: [&Group; 3], form: &Form, plan: Plan) {
             }
         };
         if ended.is_ready() {
-            let live = limited.live() - others.as_ref().map_or(0, memcg::Charge::bytes);
+            let live = others.live_beside();
             assert_eq!(live, 0, "held by an answer that is over: {plan:?}");
         }
         let is_inner = matches!(ended, Poll::Ready(Some(Err(BodyError::Inner(_)))));
         assert!(!is_inner || plan.answer_fails, "the handler's body is well");
         let whole = if is_refused { length } else { plan.answer };
-        let is_full = form.max <= 40_000 || form.has_groups && plan.own_max < u64::MAX;
+        let is_full = form.max <= 40_000
+            || form.has_groups && plan.own_max < u64::MAX
+            || had_others && plan.come_late;
         assert!(length == whole || is_full, "{length} of {whole} bytes came");
     }
-    drop((service, others));
+    drop(service);
+    others.go();
     assert_eq!(
         limited.live(),
         0,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Limit, Percent, Reclaim, ReclaimPriority, Runtime};
 use memcg_host::{FollowState, Host, MaxOfHost};
@@ -313,7 +314,7 @@ pub(super) fn make_room(seed: u64) {
             let room = granted(limit).saturating_sub(uncharged);
             room.max(granted(limit) / 4).min(by_hand)
         };
-        match rng.random_range(0..6) {
+        match rng.random_range(0..8) {
             0 => {
                 let other = pick(rng, &[12, 16, 24, 40]) << 20;
                 if other != limit {
@@ -381,6 +382,41 @@ pub(super) fn make_room(seed: u64) {
                 assert!(state.uncharged >= least, "{state:?}, and {before} before");
                 process_has(&machine, Some(anon));
             }
+            // The process is moved into another group, beside its own or below it, and back.
+            6 => {
+                let other = pick(rng, &[12, 16, 24, 40]) << 20;
+                let group = pick(rng, &["c", "a/b/d"]);
+                let file = format!("sys/fs/cgroup/{group}/memory.max");
+                machine.replace(&file, Some(format!("{other}\n")));
+                let there = match group {
+                    "c" => other,
+                    _ => other.min(limit),
+                };
+                for (own, now) in [(group, there), ("a/b", limit)] {
+                    machine.replace("proc/self/cgroup", Some(format!("0::/{own}\n")));
+                    let is_seen = || {
+                        let state = guard.state();
+                        let found = (state.host, state.granted);
+                        found == (now, granted(now)) && state.fault.is_none()
+                    };
+                    wait_for(is_seen, || format!("{own} has {now}: {:?}", guard.state()));
+                }
+                if there != limit {
+                    by_hand = u64::MAX;
+                }
+            }
+            // A limit that moves by next to nothing is followed all the same.
+            7 if by_allocator => {
+                let uncharged = allocated.load(Ordering::SeqCst) - held.bytes();
+                let is_found = || guard.state().uncharged == uncharged;
+                wait_for(is_found, || format!("not {uncharged}: {:?}", guard.state()));
+                limit += 40_000;
+                by_hand = u64::MAX;
+                machine.say(0, 0, Says::Bytes(limit));
+                let exactly = target(limit, by_hand);
+                let is_set = || root.max() == exactly;
+                wait_for(is_set, || format!("not {exactly}: {:?}", guard.state()));
+            }
             _ => {
                 by_hand = target(limit, by_hand) / 4 * 3;
                 root.set_max(Limit::Bytes(by_hand)).expect("no percentage");
@@ -424,6 +460,73 @@ pub(super) fn make_room(seed: u64) {
     assert_eq!(shown, 0, "what is not charged, and nobody looks any more");
     drop(held);
     assert_eq!(root.live(), 0, "live at the end");
+}
+
+/// What was charged and given back the allocator has, and hands out again: it is not what nobody is
+/// charged for, until the system has got it back.
+pub(super) fn heap_stays(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    machine.say(0, 0, Says::Bytes(40 << 20));
+    let [others, load, left] = [3, 5, 1].map(|least| rng.random_range(least..least + 3) << 20);
+    process_has(&machine, Some(others + load));
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let mut held = root.charge(Bytes(load)).expect("no limit");
+    let share = Percent::new(50).expect("a percentage");
+    let follower = machine.host().follower(share).period(PERIOD);
+    let guard = follower.less_uncharged().start(&root);
+    let guard = guard.expect("files that can be read");
+    let is_found = |why: &str| {
+        let is_near = || guard.state().uncharged.abs_diff(others) <= others / 16;
+        wait_for(is_near, || {
+            format!("not {others}, {why}: {:?}", guard.state())
+        });
+    };
+    is_found("at first");
+    held.shrink(Bytes(load - left));
+    std::thread::sleep(PERIOD * 3);
+    is_found("while the heap keeps what was given back");
+    process_has(&machine, Some(others + left));
+    // The figure was right before, so the looks that would move it have to come.
+    let before = guard.state().uncharged;
+    std::thread::sleep(PERIOD * 12);
+    is_found("once the system has it back");
+    assert!(before.abs_diff(others) <= others / 16);
+    drop((guard, held));
+    assert_eq!(root.live(), 0, "live at the end");
+}
+
+/// A `memory.high` that is there for a look or two is none, however often it comes.
+pub(super) fn high_for_a_moment(seed: u64) {
+    const LOOK: Duration = Duration::from_millis(2);
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    let mut limit: u64 = 32 << 20;
+    machine.say(0, 0, Says::Bytes(limit));
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let share = Percent::new(50).expect("a percentage");
+    let follower = machine.host().follower(share).period(LOOK);
+    let guard = follower.start(&root).expect("files that can be read");
+    for _ in 0..rng.random_range(1..8) {
+        let begun = Instant::now();
+        machine.say(0, 1, Says::Bytes(8 << 20));
+        std::thread::sleep(LOOK);
+        machine.say(0, 1, Says::Nothing);
+        if begun.elapsed() > LOOK * 2 {
+            // It was there for longer.
+            return;
+        }
+        // A look has found it gone.
+        limit ^= 1 << 20;
+        machine.say(0, 0, Says::Bytes(limit));
+        let told = || format!("not {limit}: {:?}", guard.state());
+        wait_for(|| guard.state().host == limit, told);
+        assert_eq!(root.max(), limit / 2, "{:?}", guard.state());
+    }
 }
 
 /// A runtime whose max is the host's, and a hook that hears of each change, and may panic. Where all

@@ -1,9 +1,11 @@
 //! What is read and written from outside: the page of metrics, and files of groups.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use memcg::figures::StatItem;
-use memcg::{Freshness, Group, Limits, PageCounter, Runtime, Unit};
+use memcg::simulated_time as clock;
+use memcg::{Freshness, Group, Limits, PageCounter, PressureLevel, Runtime, Unit};
 use memcg_observe::{Exposition, FileError, GroupFile};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -19,8 +21,8 @@ pub(super) struct Pages(BTreeMap<u8, Page>);
 struct Page {
     exposition: Exposition,
     observed: Observed,
-    /// The names that it has had, by level.
-    names: BTreeMap<usize, BTreeSet<String>>,
+    /// The names that it has had, by level, and when each was there last.
+    names: BTreeMap<usize, BTreeMap<String, Instant>>,
 }
 
 /// Figures by their names and labels.
@@ -28,6 +30,9 @@ pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
 /// Names of a level, for each group that is shown.
 const PLACES: usize = 4;
+
+/// A name has its place for so long after it was there last.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Readings of a page of groups that change.
 const READINGS: usize = 5;
@@ -219,6 +224,100 @@ pub(super) fn layers(seed: u64) {
     }
 }
 
+/// What a client accepts, in so many lines, and whether it would rather have plain text.
+const ACCEPTS: [(&[&str], bool); 9] = [
+    (&[], false),
+    (&["*/*"], false),
+    (&["text/plain"], true),
+    (
+        &["TEXT/Plain; version=0.0.4;q=0.9, application/openmetrics-text;q=0.3"],
+        true,
+    ),
+    (&["text/*;q=0.2", "application/*;q=0.3"], false),
+    (&["application/openmetrics-text;q=0.1", "text/plain"], true),
+    (
+        &["image/png", "application/openmetrics-text;q=0, */*"],
+        true,
+    ),
+    (&["text/plain;q=0.5, application/openmetrics-text"], false),
+    (&["text/html"], false),
+];
+
+/// A router answers what its files and its page have, and whether the service may get new work.
+pub(super) fn routes(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let limits = Limits::new().max(10_000).pressure_levels(50, 80);
+    let one = runtime.root().create("one", limits);
+    let one = one.expect("nothing is in the way");
+    let two = one.create("two", Limits::new().high(900));
+    let two = two.expect("nothing is in the way");
+    let from = pick(rng, &[PressureLevel::Elevated, PressureLevel::Critical]);
+    let exposition = Exposition::new(&runtime).not_ready_from(&one, from);
+    let page = exposition.clone();
+    let mut router: axum::Router = exposition.router();
+    let tokio = tokio::runtime::Builder::new_current_thread().build();
+    let tokio = tokio.expect("a runtime of one thread");
+    let mut ask = |path: &str, accepts: &[&str]| {
+        let mut request = http::Request::new(axum::body::Body::empty());
+        *request.uri_mut() = path.parse().expect("a path");
+        for accepted in accepts {
+            let accepted = accepted.parse().expect("a list of types");
+            request.headers_mut().append("accept", accepted);
+        }
+        let answer = tower_service::Service::call(&mut router, request);
+        tokio.block_on(async {
+            let (head, body) = answer.await.expect("no error").into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await;
+            let body = body.expect("a whole text").to_vec();
+            let kind = head.headers.get("content-type");
+            let kind = kind.and_then(|kind| kind.to_str().ok());
+            let body = String::from_utf8(body).expect("a text");
+            (head.status.as_u16(), kind.map(str::to_string), body)
+        })
+    };
+    for _ in 0..READINGS {
+        let held = one.charge(pick(rng, &[100, 4_999, 5_000, 6_000, 8_000, 9_900]));
+        let held = (held.expect("there is room"), two.force_charge(60));
+        let level = one.pressure_level();
+        let (status, _, text) = ask("/readyz", &[]);
+        let known = if level >= from { 503 } else { 200 };
+        let found = (status, text);
+        assert_eq!(
+            found,
+            (known, format!("{}\n", level.name())),
+            "from {from:?}"
+        );
+        for group in [&runtime.root(), &one, &two] {
+            let file = pick(rng, &GroupFile::ALL);
+            let path = group.path();
+            let path = path.trim_end_matches('/');
+            let (status, _, text) = ask(&format!("/memcg{path}/{}", file.name()), &[]);
+            assert_eq!(
+                (status, text),
+                (200, file.read(group)),
+                "{file:?} of {path}"
+            );
+            for missing in [format!("{path}/no/memory.max"), format!("{path}/memory.no")] {
+                let (status, ..) = ask(&format!("/memcg{missing}"), &[]);
+                assert_eq!(status, 404, "{missing}");
+            }
+        }
+        let (accepts, wants_text) = pick(rng, &ACCEPTS);
+        let (status, kind, text) = ask("/metrics", accepts);
+        let known = match wants_text {
+            true => (memcg_observe::TEXT_CONTENT_TYPE, page.text()),
+            false => (memcg_observe::CONTENT_TYPE, page.openmetrics()),
+        };
+        let found = (status, kind.as_deref(), text);
+        assert_eq!(found, (200, Some(known.0), known.1), "for {accepts:?}");
+        drop(held);
+    }
+    drop((router, page));
+    assert_eq!(runtime.root().live(), 0, "live at the end");
+}
+
 /// The groups that a page shows, read again and again while they change: of each level the largest of
 /// those below a group that is shown, where their names have places.
 pub(super) fn rows(seed: u64) {
@@ -242,8 +341,11 @@ pub(super) fn rows(seed: u64) {
         None => exposition,
     };
     let places = most.unwrap_or(top * PLACES);
-    let mut names = vec![BTreeSet::new(); depth + 1];
+    let mut names = vec![BTreeMap::<usize, Instant>::new(); depth + 1];
+    let rest = pick(rng, &[0, 0, 1_300, 2_500, 4_000]);
     for _ in 0..READINGS {
+        clock::advance(Duration::from_secs(rest));
+        let now = clock::now();
         for (group, .., held) in &mut groups {
             if held.is_none() || rng.random() {
                 let bytes = rng.random_range(1..50_000);
@@ -267,9 +369,16 @@ pub(super) fn rows(seed: u64) {
                 break;
             }
             below.sort_by_key(|&number| std::cmp::Reverse(groups[number].0.usage()));
-            let names: &mut BTreeSet<usize> = &mut names[level];
+            let names = &mut names[level];
             let has_place = |number: &usize| {
-                names.contains(number) || names.len() < places && names.insert(*number)
+                if !names.contains_key(number) && names.len() >= places {
+                    names.retain(|_, last| now - *last < HOUR);
+                }
+                let has_place = names.contains_key(number) || names.len() < places;
+                if has_place {
+                    names.insert(*number, now);
+                }
+                has_place
             };
             let shown: Vec<usize> = below.into_iter().filter(has_place).take(top).collect();
             let sum: u64 = shown.iter().map(|&number| groups[number].0.usage()).sum();
@@ -525,13 +634,16 @@ impl Life {
         }
         let kept = self.adapters.pages.0.get_mut(&form).expect("it was read");
         for (name, &level) in &shown {
-            kept.names.entry(level).or_default().insert(name.clone());
+            let of_level = kept.names.entry(level).or_default();
+            of_level.insert(name.clone(), clock::now());
         }
         for level in 1..=depth {
             let count = shown.values().filter(|&&at| at == level).count();
             assert!(count <= top, "{count} groups of level {level}");
             let is_there = of_twin.values().any(|&at| at == level);
-            let names = kept.names.get(&level).map_or(0, BTreeSet::len);
+            let lasts = kept.names.get(&level).into_iter();
+            let lasts = lasts.flat_map(BTreeMap::values);
+            let names = lasts.filter(|last| clock::now() - **last < HOUR).count();
             assert!(names <= top * PLACES, "{names} names of level {level}");
             // Those that had its places may have gone, or those below them.
             let is_full = names == top * PLACES || top == 1 && level > 1;

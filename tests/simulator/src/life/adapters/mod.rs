@@ -242,12 +242,18 @@ impl Life {
             Adapter::HostUncharged(seed) => {
                 levels::make_room(*seed);
                 levels::built(*seed);
+                match seed % 3 {
+                    0 => levels::heap_stays(*seed),
+                    1 => levels::high_for_a_moment(*seed),
+                    _ => {}
+                }
             }
             Adapter::Ask(seed) => questions::ask(*seed),
             Adapter::Lines(seed) => {
                 sinks::lines(*seed);
                 metrics::layers(*seed);
                 metrics::rows(*seed);
+                metrics::routes(*seed);
             }
             Adapter::Pages(..)
             | Adapter::PushPages(..)

@@ -8,16 +8,20 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Event, Group, Limits, Runtime};
+use memcg::{Bytes, Event, Group, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_observe::protocol::{Answer, CounterRow, INCIDENTS_MAX, Incident, ROWS_MAX, Row, Rows};
 use memcg_observe::{Endpoint, Exposition, GroupFile, serve};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use crate::denied;
 use crate::script::pick;
 
 const STEPS: usize = 30;
@@ -232,7 +236,11 @@ impl Twin {
     /// The last refusals and victims.
     fn incidents(&self, rng: &mut Xoshiro256PlusPlus) -> (String, Check) {
         let most = pick(rng, &[0, 1, 2, 5, INCIDENTS_MAX, INCIDENTS_MAX + 1]);
-        let question = format!(r#"{{"incidents":{{"path":"/one","most":{most}}}}}"#);
+        let mut question = format!(r#"{{"incidents":{{"path":"/one","most":{most}}}}}"#);
+        // Who does not say how many has some: more than this runtime keeps.
+        if most == INCIDENTS_MAX && rng.random() {
+            question = String::from(r#"{"incidents":{"path":"/one"}}"#);
+        }
         if most > INCIDENTS_MAX {
             return (question, begins("{\"error\":"));
         }
@@ -246,6 +254,97 @@ impl Twin {
         };
         (question, Box::new(is_right))
     }
+}
+
+/// It gives nothing before it is told to end.
+#[derive(Default)]
+struct Busy(AtomicBool);
+
+impl Reclaim for Busy {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let until = Instant::now() + PATIENCE;
+        while !self.0.load(Ordering::SeqCst) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        0
+    }
+}
+
+/// Several clients have limits set at once, some of them in vain, while one's is still being set: each
+/// is told of its own.
+fn set_at_once(path: &Path, one: &Group, may_set: bool, rng: &mut Xoshiro256PlusPlus) {
+    let busy = Arc::<Busy>::default();
+    let asked = Arc::clone(&busy) as Arc<dyn Reclaim>;
+    let _registration = one.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let mut clients = [(); 4].map(|()| Client::new(path));
+    let first = rng.random_range(0..clients.len());
+    let mut waiting = Vec::new();
+    let mut ask = |clients: &mut [Client], number: usize, file: &str, to: &str| {
+        let set = format!(r#"{{"set":{{"path":"/one","file":"{file}","to":"{to}"}}}}"#);
+        clients[number].say(&format!("{set}\n"));
+        waiting.push((number, set, may_set && ["100", "1T"].contains(&to)));
+        // Once another one has its answer, what was there before has been read.
+        let mut other = Client::new(path);
+        other.say("{\"get\":{\"path\":\"/one\",\"file\":\"memory.max\"}}\n");
+        other.answer();
+    };
+    // What is used is above it.
+    ask(&mut clients, first, "memory.high", "100");
+    for number in (0..clients.len()).filter(|number| *number != first) {
+        let sets = [
+            ("memory.high", "some"),
+            ("memory.peak", "0"),
+            ("memory.high", "1T"),
+        ];
+        let (file, to) = pick(rng, &sets);
+        ask(&mut clients, number, file, to);
+    }
+    busy.0.store(true, Ordering::SeqCst);
+    while !waiting.is_empty() {
+        let (number, set, is_set) = waiting.swap_remove(rng.random_range(0..waiting.len()));
+        let found = clients[number].answer();
+        let is_right = match is_set {
+            true => found == "{\"ok\":null}\n",
+            false => found.starts_with("{\"error\":"),
+        };
+        assert!(is_right, "{set} of one client of many: {found:?}");
+    }
+    GroupFile::High.write(one, "max").expect("a limit");
+}
+
+/// So many bytes may wait for clients that do not take them: more than one page. Of two that take
+/// nothing the one goes that has kept its own waiting for longer.
+const KEPT: usize = 1_500_000;
+
+fn take_nothing(path: &Path) {
+    const PAGE: &str = "{\"metrics\":{}}\n";
+    let mut reads = Client::new(path);
+    reads.say(PAGE);
+    let length = reads.answer().len();
+    let mut slow = [(); 4].map(|()| Client::new(path));
+    let mut whole = 0;
+    for client in &mut slow {
+        client.say(PAGE);
+        // One after the other.
+        reads.say("{\"get\":{\"path\":\"/one\",\"file\":\"memory.max\"}}\n");
+        reads.answer();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for (number, client) in slow.iter_mut().enumerate() {
+        let mut line = Vec::new();
+        _ = client.0.read_until(b'\n', &mut line);
+        whole += usize::from(line.len() == length);
+        assert!(
+            number < 3 || line.len() == length,
+            "the last has kept nothing waiting for longer than others"
+        );
+    }
+    // Of each the system itself keeps some.
+    let fits = KEPT / length;
+    assert!(
+        whole >= fits,
+        "{whole} of 4 have their page, of {length} bytes"
+    );
 }
 
 /// What is at the place of a socket before it is served, and whose file it is afterwards.
@@ -278,6 +377,26 @@ fn take_turns(runtime: &Runtime, path: &Path, rng: &mut Xoshiro256PlusPlus) {
             assert!(path.exists(), "the file of the server that came later");
             assert_eq!(second.path(), path, "where it is");
         }
+    }
+}
+
+/// A page that nobody waits for is not kept: it may be long.
+fn forgets_pages(path: &Path) {
+    let before = denied::in_use();
+    let mut client = Client::new(path);
+    client.say("{\"metrics\":{}}\n");
+    let length = client.answer().len();
+    drop(client);
+    // The names that were shown are known from then on.
+    let most = before + length / 2;
+    let until = Instant::now() + PATIENCE;
+    while denied::in_use() > most {
+        let more = denied::in_use() - before;
+        assert!(
+            Instant::now() < until,
+            "{more} bytes more, of a page of {length}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -316,8 +435,12 @@ pub(super) fn ask(seed: u64) {
     let may_set = rng.random_bool(0.7);
     let page = Exposition::new(&runtime).top(500);
     let endpoint = Endpoint::new(&runtime).allow_set(may_set).exposition(page);
-    let serving = endpoint.incidents(0).serve(&path);
-    let serving = serving.expect("a new socket");
+    let mode = pick(&mut rng, &[0o600, 0o660, 0o606]);
+    let endpoint = endpoint.incidents(0).kept(KEPT).mode(mode);
+    let serving = endpoint.serve(&path).expect("a new socket");
+    let found = std::fs::metadata(&path).expect("it is there");
+    let found = found.permissions().mode() & 0o777;
+    assert_eq!(found, mode, "who may connect");
     for _ in 0..rng.random_range(0..8) {
         assert!(one.charge(20_000).is_err(), "more than its max");
     }
@@ -331,7 +454,15 @@ pub(super) fn ask(seed: u64) {
         may_set,
     };
     let mut clients: Vec<Client> = Vec::new();
+    let is_long = below > 4;
+    if is_long {
+        forgets_pages(&path);
+        take_nothing(&path);
+    }
     for _ in 0..STEPS {
+        if rng.random_bool(0.05) {
+            set_at_once(&path, &one, may_set, &mut rng);
+        }
         if clients.len() < CLIENTS && rng.random_bool(0.4) {
             clients.push(Client::new(&path));
         }

@@ -5,11 +5,13 @@
 //! keeps, which has gone once the receiver knows that no message will come.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use memcg::{Charge, Charged, Group, Limit, Limits, Weigh};
+use futures_sink::Sink;
+use memcg::{Charge, ChargeError, Charged, Group, Limit, Limits, Weigh};
 use memcg_tokio::{
-    DropPolicy, LossySender, Receiver, SendError, Sender, channel, message_overhead,
+    DropPolicy, LossySender, PollSender, Receiver, SendError, Sender, channel, message_overhead,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -147,6 +149,48 @@ impl Queued {
             Err(SendError::Closed(_)) => assert!(self.is_closed, "the channel is open"),
             Err(error) => assert!(!fits && !self.is_closed, "{bytes} bytes fit: {error:?}"),
         }
+    }
+
+    /// Room is charged for a message that is never made.
+    fn reserve(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let Some(sender) = &self.sender else { return };
+        let bytes: u64 = pick(rng, &[100, 900, 2_500]);
+        // `Err`: whether it is closed.
+        let is_closed = |refusal: Option<&ChargeError>| refusal.is_none();
+        let reserved = match rng.random() {
+            true => {
+                let reserved = sender.try_reserve(bytes as usize).map(drop);
+                reserved.map_err(|error| is_closed(error.refusal()))
+            }
+            false => {
+                let reserved = sender.clone().try_reserve_owned(bytes as usize).map(drop);
+                reserved.map_err(|error| is_closed(error.refusal()))
+            }
+        };
+        let fits = self.fits(bytes, 0);
+        let known = match (self.is_closed, fits) {
+            (true, _) => Err(true),
+            (false, true) => Ok(()),
+            (false, false) => Err(false),
+        };
+        assert_eq!(reserved, known, "{bytes} bytes, or is it closed?");
+    }
+
+    /// Whatever finds out that no message will come.
+    fn ends(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        if rng.random() {
+            self.is_closed = true;
+            self.receiver.close();
+        } else {
+            self.sender = None;
+            self.lossy.clear();
+        }
+        // What is received without its charge leaves credit.
+        while !self.queue.is_empty() {
+            // A look at what is live would take the credit back.
+            self.receive(rng.random_range(0..7), 2);
+        }
+        self.receive(rng.random_range(0..7), 1);
     }
 
     fn send_lossy(&mut self, rng: &mut Xoshiro256PlusPlus, which: usize) {
@@ -287,6 +331,17 @@ impl Queued {
             assert_eq!(sender.dropped(), known, "messages that were lost");
         }
         if let Some(sender) = &self.sender {
+            let mut sink = PollSender::new(sender.clone());
+            let ready = Pin::new(&mut sink).poll_ready(&mut Context::from_waker(Waker::noop()));
+            let is_right = match ready {
+                Poll::Ready(ready) => ready.is_err() == self.is_closed,
+                Poll::Pending => false,
+            };
+            assert!(
+                is_right,
+                "a sink that has nothing to send, closed: {}",
+                self.is_closed
+            );
             let left = |level: usize| match self.maxes[level] {
                 u64::MAX => u64::MAX,
                 max => max.saturating_sub(self.live(level)),
@@ -464,7 +519,8 @@ pub(super) fn live(seed: u64) {
     let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
     for _ in 0..STEPS {
         match rng.random_range(0..24) {
-            0..=3 => life.try_send(rng),
+            0..=2 => life.try_send(rng),
+            3 => life.reserve(rng),
             4..=10 => life.send_lossy(rng, 0),
             11 | 12 => life.send_lossy(rng, 1),
             13..=17 => {
@@ -503,6 +559,7 @@ pub(super) fn live(seed: u64) {
         }
         life.agree();
     }
+    life.ends(rng);
     if rng.random_bool(0.1) {
         large_messages(rng.random_range(1..100));
     }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use memcg::simulated_time as clock;
 use memcg::{Event, Group, Limits, Runtime};
 use memcg_observe::{Exposition, ObserveGuard, TRACED_A_SECOND, trace};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder};
@@ -303,6 +305,29 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// The lines of one event: a second of them begins with the first that comes after the second before.
+#[derive(Default)]
+struct Second {
+    begun: Option<Instant>,
+    lines: usize,
+}
+
+impl Second {
+    /// Something has happened, and so many lines tell it.
+    fn tells(&mut self, lines: usize) -> bool {
+        let now = clock::now();
+        if self
+            .begun
+            .is_none_or(|begun| now - begun >= Duration::from_secs(1))
+        {
+            (self.begun, self.lines) = (Some(now), 0);
+        }
+        let had_room = self.lines < TRACED_A_SECOND as usize;
+        self.lines += lines;
+        had_room == (lines > 0) && self.lines <= TRACED_A_SECOND as usize
+    }
+}
+
 /// What happens to the limits of two groups in each other is told in lines, few a second, and none
 /// of it is lost.
 pub(super) fn lines(seed: u64) {
@@ -337,8 +362,23 @@ pub(super) fn lines(seed: u64) {
         happen(rng);
         let before = counts(of);
         let guard = trace(of);
+        let mut seconds: BTreeMap<&str, Second> = BTreeMap::new();
+        let rest = pick(rng, &[0, 0, 30, 200]);
         for _ in 0..pick(rng, &[0, 3, 12, 60]) {
+            let many = |name: &str| lock(&lines.0).get(name).map_or(0, Vec::len);
+            let told = Event::ALL.map(|event| many(event.name()));
+            let earlier = counts(of);
             happen(rng);
+            for (event, told) in Event::ALL.into_iter().zip(told) {
+                let name = event.name();
+                if counts(of)[name] > earlier[name] {
+                    let new = many(name) - told;
+                    let is_right = seconds.entry(name).or_default().tells(new);
+                    assert!(is_right, "{new} lines of {name} more, after {told}");
+                }
+            }
+            let rest = pick(rng, &[rest, rest, rest, rest * 10]);
+            clock::advance(Duration::from_millis(rest));
         }
         let after = counts(of);
         drop(guard);
@@ -354,9 +394,6 @@ pub(super) fn lines(seed: u64) {
             assert_eq!(last, (known > 0).then_some(after[name]), "count of {name}");
             let is_of = lines.iter().all(|line| line.group == of.path());
             assert!(is_of, "of {}: {lines:?}", of.path());
-            // The last is that of the end.
-            let most = TRACED_A_SECOND as usize + 1;
-            assert!(lines.len() <= most, "{} lines of {name}", lines.len());
         }
     });
     assert_eq!(runtime.root().live(), 0, "live at the end");

@@ -5,9 +5,9 @@
 //! Times are of some milliseconds. What has passed is known from both sides, as of a connection
 //! that is paced: what may end is told from what must.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -16,7 +16,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, EXPECT};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
-use memcg::{Charge, Group, GroupName, Limit, Limits, Runtime};
+use memcg::simulated_time as clock;
+use memcg::{
+    Charge, Group, GroupName, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime,
+};
 use memcg_tower::{
     AdmissionFigures, AdmissionLayer, BodyError, Classification, PromisedBytes, Refusal,
     RefusalKind, ResponseBody,
@@ -25,6 +28,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber, span};
 
 use super::connections::lock;
 use super::layered::says_figures;
@@ -284,6 +290,141 @@ fn slow_body(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     }
 }
 
+/// The lines of the log: kinds, and how many were left out before each.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Line>>>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Line {
+    kind: String,
+    left_out: u64,
+}
+
+impl Visit for Line {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        assert_eq!(field.name(), "left_out");
+        self.left_out = value;
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        assert_eq!(field.name(), "kind");
+        self.kind = value.into();
+    }
+
+    fn record_debug(&mut self, field: &Field, _: &dyn std::fmt::Debug) {
+        assert_eq!(field.name(), "message");
+    }
+}
+
+impl Subscriber for Log {
+    /// It is asked each time: where nobody listens, nothing is a line.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        of.target() == "memcg_tower::refused" && !of.is_span()
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        lock(&self.0).push(line);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Of a kind, over all of the process: the span in which its last line was written, and how many it has
+/// left out since.
+type Logged = (Option<(Instant, Instant)>, u64);
+
+/// Refusals are in the log, of each kind once within a second.
+fn refused_in_log(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
+    static LOGGED: Mutex<BTreeMap<&str, Logged>> = Mutex::new(BTreeMap::new());
+    const SECOND: Duration = Duration::from_secs(1);
+    let tenant = tenant(runtime, 1_000);
+    let log = Log::default();
+    let mut all = lock(&LOGGED);
+    for _ in 0..rng.random_range(1..6) {
+        let kind = pick(
+            rng,
+            &[
+                RefusalKind::Classifier,
+                RefusalKind::TooLarge,
+                RefusalKind::TenantFull,
+            ],
+        );
+        let of_layer = tenant.clone();
+        let layer = AdmissionLayer::new(move |_: &Request<Coming>| match kind {
+            RefusalKind::Classifier => Err(Refusal::new(StatusCode::FORBIDDEN, "nobody")),
+            _ => Ok(of_layer.clone()),
+        });
+        let overhead = if kind == RefusalKind::TooLarge {
+            2_000
+        } else {
+            600
+        };
+        let layer = layer
+            .overhead(overhead)
+            .response(0)
+            .patience(Duration::ZERO);
+        let others = tenant.force_charge(memcg::Bytes(500));
+        let begun = Instant::now();
+        let call = tracing::subscriber::with_default(log.clone(), || {
+            Call::new(layer, &tenant, Some(0), |_| {})
+        });
+        let ended = Instant::now();
+        drop(others);
+        assert_eq!(call.figures.refused(kind), 1, "{kind:?}");
+        let (last, left_out) = all.entry(kind.name()).or_default();
+        let lines = std::mem::take(&mut *lock(&log.0));
+        let is_due = last.is_none_or(|(begun, _)| ended - begun >= SECOND);
+        let must_be = last.is_none_or(|(_, ended)| begun - ended >= SECOND);
+        let known = Line {
+            kind: kind.name().into(),
+            left_out: *left_out,
+        };
+        match lines.as_slice() {
+            [] => {
+                assert!(!must_be, "no line of {known:?}");
+                *left_out += 1;
+            }
+            [line] => {
+                assert!(is_due && *line == known, "{line:?}, not {known:?}");
+                (*last, *left_out) = (Some((begun, ended)), 0);
+            }
+            many => panic!("one refusal, and {many:?}"),
+        }
+    }
+}
+
+/// A reader that looks now and then, and works meanwhile, is not kept waiting: whatever nobody sends.
+fn reader_leaves(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
+    let tenant = tenant(runtime, 1 << 20);
+    let of_layer = tenant.clone();
+    let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
+    let layer = layer.body_timeout(TIME).least_rate(0);
+    let mut call = Call::new(layer, &tenant, None, |_| {});
+    assert!(call.poll().is_pending(), "the handler has said nothing");
+    let called = lock(&call.desk).called.take();
+    let (mut body, _) = called.expect("it has room");
+    let mut context = Context::from_waker(Waker::noop());
+    // Of each time that it is away no more counts than a step, which is the first one.
+    for look in 0..rng.random_range(1..40) {
+        let polled = body.as_mut().poll_frame(&mut context);
+        assert!(polled.is_pending(), "at look {look}: {polled:?}");
+        std::thread::sleep(STEP * 8);
+    }
+}
+
 /// A task that is woken, and panics.
 struct Panics;
 
@@ -311,7 +452,7 @@ fn panics_when_woken(runtime: &Runtime) {
 /// What has come above a high has its bytes, and is paid for by the next read, once it is much, or
 /// by the end. Nobody makes room, and the crate's clock stands still.
 fn held_back(rng: &mut Xoshiro256PlusPlus) {
-    let delays = Duration::from_secs(600);
+    let delays = Duration::from_secs(2);
     let runtime = Runtime::builder().batch(0).delay_max(delays).build();
     let runtime = runtime.expect("a configuration that holds");
     let limits = Limits::new().high(Limit::Bytes(50_000));
@@ -321,7 +462,7 @@ fn held_back(rng: &mut Xoshiro256PlusPlus) {
     let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
     let layer = layer.overhead(100).response(0).body_timeout(LATEST);
     let is_stream = rng.random();
-    let promised = if is_stream { 65_536 } else { 400_000 };
+    let promised = if is_stream { 65_536 } else { 900_000 };
     let length = if is_stream { None } else { Some(promised) };
     let mut call = Call::new(layer, &tenant, length, |_| {});
     assert!(call.poll().is_pending(), "the handler has said nothing");
@@ -332,8 +473,9 @@ fn held_back(rng: &mut Xoshiro256PlusPlus) {
     let answers_first = is_stream && rng.random();
     let answered = answers_first.then(|| call.tell(answer(Vec::new(), true)));
     let mut context = Context::from_waker(Waker::noop());
-    let (mut came, mut kept) = (0, Vec::new());
-    let many = rng.random_range(1..6);
+    // What has come, of that what is to be paid for, and what is kept.
+    let (mut came, mut owed, mut kept) = (0, 0, Vec::new());
+    let many = rng.random_range(1..12);
     for number in 0..=many {
         let is_end = number == many;
         if is_end {
@@ -341,8 +483,8 @@ fn held_back(rng: &mut Xoshiro256PlusPlus) {
         } else {
             call.comes(70_000);
         }
-        let polled = body.as_mut().poll_frame(&mut context);
-        let is_much = came >= 256 << 10;
+        let mut polled = body.as_mut().poll_frame(&mut context);
+        let is_much = owed >= 256 << 10;
         if is_much || is_end {
             assert!(
                 polled.is_pending(),
@@ -356,13 +498,20 @@ fn held_back(rng: &mut Xoshiro256PlusPlus) {
             };
             let found = PromisedBytes::to(&tenant).bytes;
             assert_eq!(found, left, "promised by a body of {came} bytes");
-            break;
+            if is_end {
+                break;
+            }
+            // It is paid for once, and reading goes on.
+            clock::advance(delays * 2);
+            owed = 0;
+            polled = body.as_mut().poll_frame(&mut context);
         }
         let Poll::Ready(Some(Ok(frame))) = polled else {
             panic!("a frame above a high has its bytes: {polled:?}");
         };
         kept.push(frame);
         came += 70_000;
+        owed += 70_000;
         let known = others.bytes() + 100 + came;
         assert_eq!(tenant.live(), known, "live above a high");
     }
@@ -439,13 +588,45 @@ fn drained(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     assert_eq!(kept, 1, "the body of a request that is over is kept");
 }
 
+/// It gives nothing, and counts how often it is asked.
+#[derive(Default)]
+struct Asked(AtomicUsize);
+
+impl Reclaim for Asked {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        0
+    }
+}
+
 /// Requests wait to promise their bodies, for a time.
 fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
-    let tenant = tenant(runtime, 30_000);
+    const MAX: u64 = 30_000;
+    let tenant = tenant(runtime, MAX);
+    let asked = Arc::<Asked>::default();
+    let reclaimer = Arc::clone(&asked) as Arc<dyn Reclaim>;
+    let registration = tenant.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
+    // So often it is asked by one that finds too little.
+    let others = tenant.force_charge(memcg::Bytes(pick(rng, &[0, 4_000])));
+    _ = tenant.reclaim(memcg::Bytes(1));
+    let at_once = asked.0.swap(0, Ordering::SeqCst);
     let begin = |length: u64, patience: Duration| {
         let of_layer = tenant.clone();
         let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
         let layer = layer.overhead(100).response(0).patience(patience);
+        // An operator is told what is missing, beside what is promised.
+        let of_answer = tenant.clone();
+        let layer = layer.answer(move |refusal| {
+            let promised = PromisedBytes::to(&of_answer).bytes;
+            let wants = of_answer.usage() + promised + length + 100;
+            let missing = memcg::Bytes(wants.saturating_sub(MAX));
+            let said = format!(
+                "short by {missing}, usage {}",
+                memcg::Bytes(of_answer.usage())
+            );
+            assert!(refusal.to_string().contains(&said), "not {said}: {refusal}");
+            refusal.to_response()
+        });
         let before = Instant::now();
         let call = Call::new(layer, &tenant, Some(length), |request| {
             *request.version_mut() = Version::HTTP_2;
@@ -456,8 +637,9 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let of_first = first.as_mut().map(|(.., call)| call.poll().is_pending());
     assert_eq!(of_first, Some(true), "its handler has said nothing");
     let mut waiting = Vec::new();
-    for _ in 0..rng.random_range(1..5) {
-        let patience = pick(rng, &[PATIENT, PATIENT * 3]);
+    let many = rng.random_range(1..5);
+    for _ in 0..many {
+        let patience = pick(rng, &[PATIENT, PATIENT * 3, PATIENT * 10]);
         let mut one = begin(pick(rng, &[9_000, 15_000, 20_000]), patience);
         assert!(one.3.poll().is_pending(), "its handler has said nothing");
         waiting.push(one);
@@ -530,6 +712,10 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     assert_eq!(found, promised + of_first, "promised");
     drop((first, ran));
     assert_eq!(PromisedBytes::to(&tenant).bytes, 0, "promised at the end");
+    let found = asked.0.load(Ordering::SeqCst);
+    let most = at_once * many;
+    assert!(found <= most, "asked {found} times by {many} requests");
+    drop((registration, others));
 }
 
 /// The line of requests that wait to promise their bodies, in the order in which they came: each with
@@ -633,7 +819,7 @@ fn in_order(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
 }
 
 /// The window of an answer, while frames are on their way.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Window {
     free: u64,
     taken: u64,
@@ -663,6 +849,9 @@ const RESPONSE: u64 = 2_000;
 /// What requests in line share.
 const ROOM: u64 = 60_000;
 const ORDER_STEPS: u64 = 30;
+
+/// Lives by the clock, of one seed.
+const SCENES: usize = 3;
 const PATIENT: Duration = Duration::from_millis(2);
 const KEPT: Duration = Duration::from_millis(8);
 
@@ -764,7 +953,8 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         panic!("the handler has answered");
     };
     let mut body = Box::pin(answer.into_body());
-    let mut twin = Window {
+    // Where the clock does not tell which of two has happened, both are possible from there on.
+    let mut twins = vec![Window {
         free: RESPONSE,
         taken: 0,
         expects: 0,
@@ -774,7 +964,7 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
         left: lengths.into(),
         others: others.bytes(),
         max,
-    };
+    }];
     let waker = Waker::from(Arc::clone(&call.rung));
     let mut context = Context::from_waker(&waker);
     let mut kept: Vec<Bytes> = Vec::new();
@@ -794,8 +984,10 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 !waits || call.is_rung(),
                 "a frame comes back, and wakes nobody"
             );
-            (twin.taken, twin.are_kept) = (twin.taken - bytes, false);
-            twin.free += bytes;
+            for twin in &mut twins {
+                (twin.taken, twin.are_kept) = (twin.taken - bytes, false);
+                twin.free += bytes;
+            }
         }
         if rng.random_bool(0.2) {
             std::thread::sleep(PATIENT / 4);
@@ -814,16 +1006,21 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
                 Comes::Frame(kept.last().map_or(0, |frame| frame.len() as u64))
             }
         };
-        let (mut sure, mut perhaps) = (twin.clone(), twin);
-        let known = [
-            sure.poll(true, before, after),
-            perhaps.poll(false, before, after),
-        ];
-        let is_right = known.contains(&found);
-        assert!(is_right, "{found:?} of an answer, and {known:?} is known");
-        twin = if known[0] == found { sure } else { perhaps };
+        let (mut known, mut next) = (Vec::new(), Vec::<Window>::new());
+        for (twin, sure) in twins.iter().flat_map(|twin| [(twin, true), (twin, false)]) {
+            let mut twin = twin.clone();
+            let comes = twin.poll(sure, before, after);
+            if comes == found && !next.contains(&twin) {
+                next.push(twin);
+            }
+            known.push(comes);
+        }
+        assert!(
+            !next.is_empty(),
+            "{found:?} of an answer, and {known:?} is known"
+        );
+        twins = next;
         if matches!(found, Comes::End | Comes::CutOff) {
-            twin.free = 0;
             break;
         }
         waits = found == Comes::Nothing;
@@ -831,8 +1028,13 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
             assert!(is_called(&call.rung), "it waits, and is not woken");
             waits = false;
         }
-        let (found, known) = (tenant.live(), twin.live());
-        assert_eq!(found, known, "live beside frames on their way");
+        let (found, all) = (tenant.live(), twins.clone());
+        twins.retain(|twin| twin.live() == found);
+        assert!(
+            !twins.is_empty(),
+            "live beside frames on their way is {found}, of {:?}",
+            all.iter().map(Window::live).collect::<Vec<_>>()
+        );
     }
     drop((call, body));
     // What the request takes itself goes with the last of them.
@@ -855,13 +1057,17 @@ pub(super) fn live(seed: u64) {
     let runtime = Runtime::builder().batch(0).build();
     let runtime = runtime.expect("a configuration that holds");
     in_order(rng, &runtime);
-    match rng.random_range(0..6) {
-        5 if rng.random() => panics_when_woken(&runtime),
-        4 | 5 => held_back(rng),
-        0 => slow_body(rng, &runtime),
-        1 => drained(rng, &runtime),
-        2 => in_line(rng, &runtime),
-        _ => on_their_way(rng, &runtime),
+    for _ in 0..SCENES {
+        match rng.random_range(0..10) {
+            7 => refused_in_log(rng, &runtime),
+            5 if rng.random() => panics_when_woken(&runtime),
+            4 | 5 => held_back(rng),
+            0 => slow_body(rng, &runtime),
+            1 => drained(rng, &runtime),
+            2 => in_line(rng, &runtime),
+            6 => reader_leaves(rng, &runtime),
+            _ => on_their_way(rng, &runtime),
+        }
+        assert_eq!(runtime.root().live(), 0, "live at the end");
     }
-    assert_eq!(runtime.root().live(), 0, "live at the end");
 }

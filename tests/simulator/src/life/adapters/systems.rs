@@ -109,9 +109,19 @@ const OF_MACHINE: &str = "proc/pressure/memory";
 
 /// So many microseconds were lost.
 fn pressure(lost: u64) -> String {
-    let line = |kind| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={lost}\n");
+    let line = |kind| stalled(kind, ["0.00"; 3], lost);
     line("some") + &line("full")
 }
+
+/// The same, with its parts of the time before.
+fn stalled(kind: &str, [ten, sixty, long]: [&str; 3], lost: u64) -> String {
+    format!("{kind} avg10={ten} avg60={sixty} avg300={long} total={lost}\n")
+}
+
+/// Parts of time in per cent, and what is none.
+const PARTS: [&str; 8] = [
+    "0.00", "0.07", "12.50", "99.99", "100.00", "100.01", "-1.00", "NaN",
+];
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +129,7 @@ enum Says {
     Nothing,
     Unlimited,
     Rubbish,
+    Long,
     /// It is a folder, and cannot be read.
     Folder,
     Bytes(u64),
@@ -130,7 +141,8 @@ impl Says {
         match rng.random_range(0..10) {
             0 | 1 => Says::Nothing,
             2 | 3 => Says::Unlimited,
-            4 if rng.random_bool(0.3) => Says::Rubbish,
+            4 if rng.random_bool(0.2) => Says::Rubbish,
+            4 if rng.random_bool(0.2) => Says::Long,
             5 if rng.random_bool(0.2) => Says::Folder,
             // Some are above what the machine has.
             _ => Says::Bytes(rng.random_range(0..40) << pick(rng, &[19, 19, 22])),
@@ -138,7 +150,7 @@ impl Says {
     }
 
     fn is_broken(&self) -> bool {
-        matches!(self, Says::Rubbish | Says::Folder)
+        matches!(self, Says::Rubbish | Says::Long | Says::Folder)
     }
 }
 
@@ -163,6 +175,8 @@ struct System {
     mounts: &'static [Mount],
     /// The own group is not where it should be, though those above are.
     is_gone: bool,
+    /// The group at the mount has this process, whatever its name is.
+    is_listed: bool,
     /// By level and file.
     says: BTreeMap<(usize, &'static str), Says>,
     meminfo: Figures,
@@ -187,6 +201,7 @@ impl System {
             version,
             mounts,
             is_gone: may_be_gone && rng.random_bool(0.3),
+            is_listed: rng.random(),
             says: BTreeMap::new(),
             meminfo: Figures::new(),
             huge: None,
@@ -238,6 +253,14 @@ impl System {
                     std::fs::create_dir_all(root.join(dir)).expect("a folder");
                 }
             }
+        }
+        if system.has_other() {
+            let own = match system.is_listed {
+                true => std::process::id(),
+                false => 2,
+            };
+            let dir = &system.shown()[0].1;
+            write(root, &format!("{dir}/cgroup.procs"), &format!("1\n{own}\n"));
         }
         system
     }
@@ -311,6 +334,8 @@ impl System {
                 }
                 Says::Unlimited if self.version == 1 => String::from("9223372036854771712\n"),
                 Says::Unlimited => String::from("max\n"),
+                // What is longer than any file of the kernel is none.
+                Says::Long => String::from("7\n") + &"\n".repeat(1 << 20),
                 Says::Rubbish => String::from("a lot\n"),
                 Says::Bytes(bytes) => format!("{bytes}\n"),
                 Says::Stat(figures) => lines(figures),
@@ -474,7 +499,8 @@ impl System {
 
     fn rubbish(&self) -> usize {
         let levels = self.shown();
-        let mut count = usize::from(self.is_gone || self.has_other());
+        let is_hidden = self.is_gone || self.has_other();
+        let mut count = usize::from(is_hidden && !(self.has_other() && self.is_listed));
         for (number, (level, _)) in levels.iter().enumerate() {
             let is_apart =
                 number > 0 && *self.said(*level, "memory.use_hierarchy") == Says::Bytes(0);
@@ -638,6 +664,43 @@ impl System {
         );
     }
 
+    /// The nearest file of pressure says it, of a level that is shown or of the machine.
+    fn pressure_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        self.lost_at = pick(rng, &[None, Some(0), Some(1), Some(2)]).filter(|_| self.version == 2);
+        let path = self.pressure_file();
+        write(self.folder.path(), OF_MACHINE, &pressure(7));
+        let mut draw = || {
+            // Most are parts of time.
+            let most = pick(rng, &[5, 5, 5, PARTS.len()]);
+            let parts = [(); 3].map(|()| PARTS[rng.random_range(0..most)]);
+            let lost = rng.random_range(0..1 << 40);
+            (parts, lost)
+        };
+        let (some, full) = (draw(), draw());
+        let text = stalled("some", some.0, some.1) + &stalled("full", full.0, full.1);
+        write(self.folder.path(), &path, &text);
+        let found = self.host().pressure();
+        let known = |parts: [&str; 3]| parts.map(|part| part.parse::<f64>().expect("a number"));
+        let are_parts = |parts| known(parts).iter().all(|it| (0.0..=100.0).contains(it));
+        match found {
+            Ok(found) => {
+                for (found, (parts, lost)) in [(found.some, some), (found.full, full)] {
+                    let averages = [found.avg10, found.avg60, found.avg300];
+                    let known = (known(parts), Duration::from_micros(lost));
+                    assert_eq!((averages, found.total), known, "of {path}");
+                }
+            }
+            Err(error) => {
+                let is_right = !are_parts(some.0) || !are_parts(full.0);
+                assert!(is_right, "{path} says {some:?} and {full:?}: {error}");
+            }
+        }
+        for (_, dir) in self.shown() {
+            _ = std::fs::remove_file(self.path(&dir, "memory.pressure"));
+        }
+        self.lost_at = None;
+    }
+
     fn memory_holds(&self) {
         let runtime = Runtime::builder().batch(0).build();
         let runtime = runtime.expect("a configuration that holds");
@@ -660,6 +723,10 @@ impl System {
         let all = (self.anon() + swapped) as i64;
         let known = (all - (3 << 20), Some(2 << 20), Some(all - (5 << 20)));
         assert_eq!((now.drift(), now.uncharged(), now.kept()), known, "{now}");
+        let reconciler = reconciler.allocated(|| panic!("an allocator that panics on purpose"));
+        let now = reconciler.read().expect("what the process has");
+        let found = (now.drift(), now.uncharged(), now.kept());
+        assert_eq!(found, (known.0, None, None), "without an allocator: {now}");
         drop(held);
     }
 
@@ -792,6 +859,7 @@ pub(super) fn live(seed: u64) {
         system.write();
         system.limits_hold();
         system.memory_holds();
+        system.pressure_holds(rng);
     }
     system.reclaim_holds(rng);
 }
