@@ -505,9 +505,13 @@ impl<'r> Round<'r, '_> {
             return asked.map_or(0, |_| weight);
         };
         let (mut freed, fruitless, mut calls) = (0_u64, self.fruitless, 0);
-        // Lowest priority first. The next one is asked only for what those before it did not bring.
+        let pending = self.report.pending;
+        // Lowest priority first. The next one is asked only for what those before it neither
+        // brought nor promised.
         for &(ref reclaimer, able) in &ready {
-            let want = able.min(ask.saturating_sub(freed));
+            let promised = self.report.pending.saturating_sub(pending);
+            // Mutation: what-is-promised-is-asked-of-the-next
+            let want = able.min(ask.saturating_sub(freed).saturating_sub(promised));
             if want > 0 && !self.is_done() {
                 calls += 1;
                 freed = freed.saturating_add(self.call(group, reclaimer, want, pass));

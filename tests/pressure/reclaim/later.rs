@@ -97,6 +97,24 @@ fn not_asked_again_before_it_reports() {
     assert_sound(&runtime);
 }
 
+/// The next reclaimer of the group makes up for what the first one does not promise.
+#[test]
+fn what_is_promised_is_asked_of_no_other() {
+    let runtime = build(impatient());
+    let group = create(&runtime.root(), "q");
+    let made = asynchronous(&group, 4 * KIB, 1);
+    let other = Cache::alone(&group, 8 * MIB, &Log::default());
+    let reclaimer = Arc::clone(&other) as Arc<dyn Reclaim>;
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::HIGH);
+    let report = group
+        .reclaim(Bytes(16 * KIB))
+        .expect("not inside a reclaimer");
+    assert_eq!((report.pending, report.freed), (4 * KIB, 12 * KIB));
+    let question = made.questions.try_recv().expect("asked");
+    question.report(made.cache.evict(4 * KIB));
+    assert_sound(&runtime);
+}
+
 /// Two questions of one call: while either is open it is not asked again.
 #[test]
 fn twice_outstanding() {

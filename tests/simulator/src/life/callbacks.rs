@@ -762,9 +762,8 @@ impl Life {
                     assert!(
                         !is_alone
                             || self.caches.iter().any(is_greedy)
-                            // What a cache promises others of its group may give in the same turn.
-                            || report.pending > 0
-                            || report.freed <= bytes.saturating_add(bound),
+                            || report.freed + report.pending.saturating_sub(twice)
+                                <= bytes.saturating_add(bound),
                         "{report:?} of {bytes}, with credit of {bound} at most"
                     );
                     // What is promised is asked of no other.
