@@ -2,7 +2,8 @@
 //! its own: each setting is known, and whose it is, and each tree tells all that it has changed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcg::errors::{CreateError, SpecError};
 use memcg::{
@@ -193,20 +194,42 @@ fn contradict(settings: &Settings) -> bool {
     pairs.into_iter().any(is_above) || critical > 0 && of(ELEVATED) > critical
 }
 
-/// It gives what it is asked for.
-struct Gives(Mutex<Charge>);
+/// It gives what it is asked for, and applies trees of its own meanwhile.
+struct Gives {
+    held: Mutex<Charge>,
+    group: Group,
+    /// A tree is being applied.
+    applies: AtomicBool,
+    fault: Mutex<Option<String>>,
+}
 
 impl Gives {
+    fn held(&self) -> MutexGuard<'_, Charge> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn bytes(&self) -> u64 {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.bytes()
+        self.held().bytes()
+    }
+
+    /// One tree at a time, however often another one is refused meanwhile.
+    fn apply(&self) {
+        for _ in 0..2 {
+            let applied = GroupSpec::new().apply(&self.group);
+            if !matches!(applied, Err(SpecError::Busy)) {
+                let fault = format!("a tree beside one that is being applied: {applied:?}");
+                *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+            }
+        }
     }
 }
 
 impl Reclaim for Gives {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.shrink(Bytes(want))
+        if self.applies.load(Ordering::SeqCst) {
+            self.apply();
+        }
+        self.held().shrink(Bytes(want))
     }
 }
 
@@ -277,7 +300,12 @@ impl Tree {
         if rng.random() {
             let group = tree.create(rng, 0).unwrap_or(0);
             let held = tree.nodes[group].group.force_charge(0);
-            let cache = Arc::new(Gives(Mutex::new(held)));
+            let cache = Arc::new(Gives {
+                held: Mutex::new(held),
+                group: tree.nodes[group].group.clone(),
+                applies: AtomicBool::new(false),
+                fault: Mutex::default(),
+            });
             let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
             let registration = tree.nodes[group]
                 .group
@@ -616,10 +644,19 @@ impl Tree {
         let (prunes, keeps) = (rng.random_bool(0.3), rng.random());
         let options = ApplyOptions::new().prune(prunes).keep_excess(keeps);
         if let Some((cache, _, _)) = &self.cache {
-            let mut held = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
-            held.force_resize(Bytes(pick(rng, &[0, 300, 3_000])));
+            cache
+                .held()
+                .force_resize(Bytes(pick(rng, &[0, 300, 3_000])));
+            cache.applies.store(true, Ordering::SeqCst);
         }
         let applied = wanted.spec().apply_with(&self.nodes[top].group, options);
+        if let Some((cache, _, _)) = &self.cache {
+            cache.applies.store(false, Ordering::SeqCst);
+            let mut fault = cache.fault.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(fault) = fault.take() {
+                return Err(fault);
+            }
+        }
         let limited = self.max_above(top);
         let refuses = wanted.contradicts() || self.is_of_nothing(&wanted, Some(top), limited);
         let told = applied
