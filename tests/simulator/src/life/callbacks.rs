@@ -72,6 +72,8 @@ pub(super) struct Shared {
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
     asked_softly: AtomicBool,
+    /// The group of which the present operation asks for memory.
+    reclaimed: Mutex<Option<GroupId>>,
     /// For how many milliseconds reclaim may take.
     reclaim_time: AtomicU64,
 }
@@ -98,6 +100,7 @@ impl Shared {
     pub(super) fn begin(&self) {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
+        *lock(&self.reclaimed) = None;
         self.asked_softly.store(false, Ordering::SeqCst);
     }
 
@@ -349,6 +352,15 @@ impl Cache {
         }
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
+        }
+        let is_its_own = match context.cause() {
+            ReclaimCause::Asked => lock(&self.shared.reclaimed).is_none_or(|of| of == target.id()),
+            ReclaimCause::Full | ReclaimCause::Lowered => target.max() < u64::MAX,
+            ReclaimCause::High => target.inspect().high() < u64::MAX,
+            _ => true,
+        };
+        if !is_its_own {
+            self.fault(format!("{}, because of another group: {context:?}", at()));
         }
         let of_limit = matches!(context.cause(), ReclaimCause::High | ReclaimCause::Full);
         if of_limit && is_actor() && target.is_observe_only() {
@@ -609,7 +621,7 @@ impl Life {
     }
 
     /// A cache is the reclaimer of its group, or of the nearest one above that is online.
-    fn home(&self, cache: &Cache) -> usize {
+    pub(super) fn home(&self, cache: &Cache) -> usize {
         let mut levels = self.twin.levels(cache.group);
         let home = levels.find(|&level| self.twin.groups[level].online);
         // With the last of them all that is left was handed on to the root.
@@ -650,6 +662,7 @@ impl Life {
             What::Reclaim(group, size) => {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
+                    *lock(&self.shared.reclaimed) = Some(self.ids[group]);
                     let before = self.twin.live(group, 0);
                     let promised = self.promised();
                     let panics = self.panics();

@@ -6,7 +6,8 @@ use memcg::simulated_time as clock;
 
 use memcg::errors::{MergeError, Remedy};
 use memcg::{
-    Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime, Unit,
+    Bytes, CentralStock, Charge, ChargeError, ChargeErrorKind, Charged, Event, Group, OnFull,
+    OverLimitError, PageCounter, Runtime, Unit,
 };
 
 use super::tasks::Passed;
@@ -85,6 +86,53 @@ fn three(verb: Verb) -> Verb {
         Verb::Force => Verb::Force,
         _ => Verb::Plain,
     }
+}
+
+/// What the text of a refusal says that helps, where `raise` is the one way that is left to the
+/// program that has set the max.
+fn ends_of(error: &ChargeError, refusal: &OverLimitError, raise: &str, of: &str) -> String {
+    let (helps, level) = (error.remedy(), refusal.group().path());
+    let most = refusal.max().min(PageCounter::USAGE_MAX);
+    if most == PageCounter::USAGE_MAX {
+        return format!("; {helps}; charge less: no group counts more than ");
+    }
+    let line = "wait in line (OnFull::Wait, charge_async)";
+    let first = match error.kind() {
+        ChargeErrorKind::WouldBlock => Some(line),
+        ChargeErrorKind::TimedOut if helps != Remedy::Nothing => Some("wait longer"),
+        _ => None,
+    };
+    let is_memory = of.is_empty();
+    let least = refusal.requester().effective_max();
+    let steps = if refusal.requested() > most {
+        vec![raise.to_string(), String::from("charge less")]
+    } else if is_memory && refusal.requested() > least {
+        vec![String::from("charge less")]
+    } else if refusal.want() == 0 {
+        let other = if refusal.is_behind() {
+            line
+        } else {
+            "try again"
+        };
+        vec![first.unwrap_or(other).to_string()]
+    } else {
+        let release = if is_memory {
+            format!("release memory in {level}")
+        } else {
+            format!("uncharge some{of} in {level}")
+        };
+        let register = is_memory && helps == Remedy::Waiting;
+        let register = register.then(|| String::from("register a reclaimer there"));
+        let first = first.map(str::to_string);
+        let all = [first, Some(release), register, Some(raise.to_string())];
+        all.into_iter().flatten().collect()
+    };
+    let steps = match steps.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+        None => String::new(),
+    };
+    format!("; {helps}; to fit, {steps}")
 }
 
 impl Life {
@@ -313,6 +361,15 @@ impl Life {
             return;
         };
         let level = self.number(refusal.group());
+        // Memory may come where somebody can be asked for it, or cancelled.
+        let mut caches = self.caches.iter().filter(|cache| !cache.is_gone());
+        let gives = caches.any(|cache| self.twin.is_within(self.home(cache), level))
+            || self.twin.chooses(level);
+        let is_known = verb == Verb::Try && self.tasks.is_empty() && !self.setup.adapters;
+        assert!(
+            !is_known || error.is_would_block() == (gives && !never_fits),
+            "{error}, somebody can be asked: {gives}"
+        );
         // A charge that would wait is told of the max that never has room for it, but for one that has
         // just moved by itself.
         let is_vain = never_fits && verb == Verb::WaitNot && self.is_vain(group, bytes).is_some();
@@ -389,6 +446,11 @@ impl Life {
         assert!(
             !text.contains("raise ") || text.contains(&raise) || self.setup.adapters,
             "{text}, and not: {raise}"
+        );
+        let ends = ends_of(error, refusal, &raise, of);
+        assert!(
+            text.contains(&ends) || self.setup.adapters || !self.shared.is_quiet(),
+            "{text}, and not: {ends}"
         );
     }
 

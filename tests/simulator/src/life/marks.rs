@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Limits, OnFull, PageCounter, PressureLevel, Runtime,
+    Bytes, Charge, ChargeError, Event, Group, Limits, OnFull, OomPolicy, PageCounter,
+    PressureLevel, Runtime,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -203,6 +204,11 @@ fn live(steps: u8, seed: u64) -> Holds {
         let made = groups[number - 1].create(number as u64, Limits::new());
         groups.push(made.expect("nothing is in the way"));
     }
+    // Nobody has a hook, so nobody is cancelled. A task leaves what it would count to another thread.
+    let chooses = rng.random_bool(0.3);
+    if chooses {
+        groups[0].set_oom_policy(OomPolicy::Choose);
+    }
     let new = Marked {
         max: u64::MAX,
         from: [0; 2],
@@ -221,7 +227,10 @@ fn live(steps: u8, seed: u64) -> Holds {
         let bytes = rng.random_range(1..200_u64);
         match rng.random_range(0..12) {
             0..=3 => {
-                let way = pick(rng, &WAYS);
+                let way = match pick(rng, &WAYS) {
+                    Way::Task | Way::TaskInTime | Way::Undelayed if chooses => Way::Plain,
+                    way => way,
+                };
                 let used: Vec<u64> = groups.iter().map(Group::usage).collect();
                 let is_made = follow(&mut twin, &used, of, bytes, way);
                 let charged = way.charge(group, bytes);

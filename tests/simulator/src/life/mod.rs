@@ -422,6 +422,7 @@ impl Life {
                         2 => (before.0, critical),
                         _ => (elevated, critical),
                     };
+                    self.stand_for_long();
                 }
             }
             What::Importance(group, importance) => {
@@ -615,6 +616,7 @@ impl Life {
         let name = match (number, name % 12) {
             (Some(number), _) => number.to_string(),
             (None, 9) => String::from("010"),
+            (None, 6) => String::from("+7"),
             (None, 8) => String::from("a name that does not fit where short ones lie"),
             (None, 7) => String::from("N\u{fc}rnberg"),
             _ => format!("g{name}"),

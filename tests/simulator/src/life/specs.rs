@@ -269,6 +269,17 @@ impl Wanted {
         self.below.iter().fold(spec, with)
     }
 
+    /// The paths of those that contradict.
+    fn contradicting(&self, path: &str, paths: &mut Vec<String>) {
+        if contradict(&self.set) {
+            paths.push(path.to_string());
+        }
+        let above = path.trim_end_matches('/');
+        for (name, below) in &self.below {
+            below.contradicting(&format!("{above}/{name}"), paths);
+        }
+    }
+
     fn contradicts(&self) -> bool {
         contradict(&self.set) || self.below.iter().any(|(_, below)| below.contradicts())
     }
@@ -466,8 +477,12 @@ impl Tree {
         let of = pick(rng, &online);
         match rng.random_range(0..12) {
             0..=2 => self.set(rng, of),
-            3 => self.set_max_now(rng, of),
+            3 => {
+                let of = self.marked(rng, MAX).unwrap_or(of);
+                self.set_max_now(rng, of)
+            }
             4 => {
+                let of = self.marked(rng, POLICY).unwrap_or(of);
                 let policy = policy(rng);
                 self.nodes[of].group.set_oom_policy(policy);
                 self.nodes[of].set[POLICY] = Some(Said::Policy(policy));
@@ -491,7 +506,11 @@ impl Tree {
                 let observes = rng.random();
                 self.nodes[of].observes = observes;
                 self.nodes[of].group.set_observe_only(observes);
-                Ok(())
+                if observes || self.is_observed(of) {
+                    return Ok(());
+                }
+                // They act from now on.
+                self.have_shrunk(|below| self.levels(below).any(|level| level == of), MAX)
             }
             7 => {
                 let bytes = pick(rng, &[1, 100, 400, 2_000]);
@@ -506,6 +525,13 @@ impl Tree {
             }
             _ => self.apply(rng, of),
         }
+    }
+
+    /// Often a group that has the setting from a tree.
+    fn marked(&self, rng: &mut Xoshiro256PlusPlus, setting: usize) -> Option<usize> {
+        let mut online = self.online();
+        online.retain(|&of| self.nodes[of].marks.contains(&setting));
+        (!online.is_empty() && rng.random_bool(0.7)).then(|| pick(rng, &online))
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus, of_root: bool, many: f64) -> Settings {
@@ -547,12 +573,14 @@ impl Tree {
             is_part && !of_own && self.max_above(of).is_none()
         });
         let is_of_nothing = parts.count() > 0;
+        let before: Vec<[u64; 5]> = self.nodes.iter().map(|node| node.bytes).collect();
         let set = self.nodes[of].group.set_limits(limits_of(&wanted));
         ensure_eq!(set.is_err(), is_of_nothing, "{set:?} of {wanted:?}");
         let Ok(above) = set else { return Ok(()) };
         self.say(of, &wanted);
         self.marks_go(of, &wanted);
         self.follow();
+        self.fallen_have_shrunk(&before)?;
         if !self.is_observed(of) {
             let live = self.live_of(of);
             let beyond = |kind: usize| {
@@ -561,6 +589,36 @@ impl Tree {
             };
             let known = beyond(MAX).into_iter().chain(beyond(HIGH)).max();
             ensure_eq!(above, known.unwrap_or(0), "above the limits {wanted:?}");
+        }
+        Ok(())
+    }
+
+    /// The cache has nothing left for those groups that are above such a limit.
+    fn have_shrunk(&self, is_meant: impl Fn(usize) -> bool, kind: usize) -> Holds {
+        let Some((cache, within, _)) = &self.cache else {
+            return Ok(());
+        };
+        let has_cache = |of: &usize| self.levels(*within).any(|level| level == *of);
+        for of in self.online().into_iter().filter(has_cache) {
+            let (most, live, left) = (self.nodes[of].bytes[kind], self.live_of(of), cache.bytes());
+            ensure!(
+                !is_meant(of) || self.is_observed(of) || left == 0 || live + left <= most,
+                "{live} bytes in {}, of {} {most}, and {left} in a cache",
+                self.nodes[of].group,
+                SETTINGS[kind]
+            );
+        }
+        Ok(())
+    }
+
+    /// What has fallen since then the cache has given back, as far as it can.
+    fn fallen_have_shrunk(&self, before: &[[u64; 5]]) -> Holds {
+        for kind in [MAX, HIGH] {
+            let has_fallen = |of: usize| {
+                let before = before.get(of).map_or(0, |before| before[kind]);
+                self.nodes[of].bytes[kind] < before
+            };
+            self.have_shrunk(has_fallen, kind)?;
         }
         Ok(())
     }
@@ -667,8 +725,20 @@ impl Tree {
         let changes = match applied {
             Ok(changes) => changes,
             // All is as it was.
-            Err(SpecError::Contradiction { .. }) if wanted.contradicts() => return Ok(()),
-            Err(SpecError::PercentOfNothing { .. }) if refuses => return Ok(()),
+            Err(SpecError::Contradiction { path, .. }) if wanted.contradicts() => {
+                let mut paths = Vec::new();
+                wanted.contradicting(&self.nodes[top].group.path(), &mut paths);
+                ensure!(
+                    paths.contains(&path) && told.starts_with(&path),
+                    "{told}, and not of {paths:?}"
+                );
+                return Ok(());
+            }
+            Err(SpecError::PercentOfNothing { path, .. }) if refuses => {
+                let of = self.nodes[top].group.path();
+                ensure!(path.starts_with(&of), "{told}, and it is applied to {of}");
+                return Ok(());
+            }
             Err(SpecError::Create(CreateError::Full { most, .. })) if !refuses => {
                 ensure_eq!(most, MOST, "groups that there may be");
                 self.is_over = self.has_part_of_nothing();
@@ -688,10 +758,11 @@ impl Tree {
         };
         ensure!(!refuses, "a tree that cannot be: {:?}", wanted.spec());
         let mut lines = Vec::new();
-        let before: Vec<u64> = self.nodes.iter().map(|node| node.bytes[MAX]).collect();
+        let before: Vec<[u64; 5]> = self.nodes.iter().map(|node| node.bytes).collect();
         let mut named = Vec::new();
         self.follow_tree(&wanted, top, &mut named, &mut lines)?;
         self.follow();
+        self.fallen_have_shrunk(&before)?;
         self.follow_excess(&named, &before, keeps, &mut lines)?;
         if prunes {
             self.follow_prune(&named, before.len(), &mut lines);
@@ -797,25 +868,16 @@ impl Tree {
     fn follow_excess(
         &self,
         named: &[(usize, Vec<&'static str>)],
-        before: &[u64],
+        before: &[[u64; 5]],
         keeps: bool,
         lines: &mut Vec<String>,
     ) -> Holds {
         for &(of, _) in named.iter().filter(|(of, _)| *of < before.len()) {
             let max = self.nodes[of].bytes[MAX];
-            if max >= before[of] || self.is_observed(of) {
+            if max >= before[of][MAX] || self.is_observed(of) {
                 continue;
             }
             let (path, live) = (self.nodes[of].group.path(), self.live_of(of));
-            if let Some((cache, within, _)) = &self.cache
-                && self.levels(*within).any(|level| level == of)
-            {
-                let left = cache.bytes();
-                ensure!(
-                    live + left <= max || left == 0,
-                    "{live} bytes in {path}, of {max}, and {left} in a cache"
-                );
-            }
             let excess = live.saturating_sub(max);
             ensure!(excess == 0 || keeps, "{excess} above the max of {path}");
             if excess > 0 {
