@@ -72,6 +72,8 @@ pub(super) struct Shared {
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
     asked_softly: AtomicBool,
+    /// The charge of the present operation cancels nobody: it has no time.
+    spares: AtomicBool,
     /// The group of which the present operation asks for memory.
     reclaimed: Mutex<Option<GroupId>>,
     /// For how many milliseconds reclaim may take.
@@ -101,6 +103,7 @@ impl Shared {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         *lock(&self.reclaimed) = None;
+        self.spares.store(false, Ordering::SeqCst);
         self.asked_softly.store(false, Ordering::SeqCst);
     }
 
@@ -117,6 +120,11 @@ impl Shared {
     /// What a group that uses so much now used before caches gave memory back in this turn.
     fn used_in_turn(&self, used: u64) -> u64 {
         used.max(*lock(&self.turn).get_or_insert(used))
+    }
+
+    /// A call is made that cancels nobody.
+    pub(super) fn spares_all(&self, whether: bool) {
+        self.spares.store(whether, Ordering::SeqCst);
     }
 
     /// A call is made for the sake of a group of that importance.
@@ -902,6 +910,10 @@ impl Life {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
                 }
+                if is_actor() && shared.spares.load(Ordering::SeqCst) {
+                    let fault = format!("{why:?}, by a charge that has no time to wait");
+                    shared.note(Entry::Fault(fault));
+                }
                 shared.note(Entry::Cancelled(key, of, why.domain(), clock::now()));
                 if !is_actor() {
                     return;
@@ -989,6 +1001,36 @@ impl Life {
             .retain(|&(group, until)| clock::now() < until && twin.live(group, 0) > 0);
     }
 
+    /// A victim that is to give all that it holds. What a protection or a soft limit grants a group
+    /// it is not asked for.
+    fn is_asked_for_all(&self, group: usize) -> bool {
+        let is_granted = |level: usize| {
+            let twin = &self.twin.groups[level];
+            twin.low > 0 || twin.min > 0
+        };
+        !self.handles[group].is_empty()
+            && self.twin.groups[group].online
+            && self.twin.soft(group) == u64::MAX
+            && !self.twin.is_spared(group)
+            && !self.twin.levels(group).any(is_granted)
+    }
+
+    /// A charge of a victim that is waited for does not wait, where others are cancelled for it.
+    pub(super) fn waits_for_itself(&self, group: usize) -> bool {
+        let is_victim = |&(victim, until): &(usize, Instant)| {
+            clock::now() < until && self.twin.is_within(group, victim)
+        };
+        let mut victims = self.victims.iter().filter(|victim| is_victim(victim));
+        self.shared.is_quiet()
+            && !self.together
+            && !self.twin.is_spared(group)
+            && self
+                .twin
+                .levels(group)
+                .all(|level| self.twin.chooses(level))
+            && victims.any(|&(victim, _)| self.is_asked_for_all(victim))
+    }
+
     /// A victim that is waited for is told so at its checkpoints, whatever other victims do.
     pub(super) fn check_victims(&mut self, op: &Op) {
         self.forget_victims();
@@ -996,18 +1038,7 @@ impl Life {
             return;
         }
         for &(group, _) in &self.victims {
-            // What a protection or a soft limit grants it is not asked for.
-            let is_granted = |level: usize| {
-                let twin = &self.twin.groups[level];
-                twin.low > 0 || twin.min > 0
-            };
-            let of = &self.twin.groups[group];
-            if self.handles[group].is_empty()
-                || !of.online
-                || self.twin.soft(group) < u64::MAX
-                || self.twin.is_spared(group)
-                || self.twin.levels(group).any(is_granted)
-            {
+            if !self.is_asked_for_all(group) {
                 continue;
             }
             let is_cancelled = self.on(op, group, |group| {

@@ -143,6 +143,9 @@ impl Life {
         // What an adapter waits for may be asked for in the same moment.
         if counter == 0 && !self.adapters_wait() {
             self.shared.asks_for(self.twin.importance(group));
+            // Nor does one that does not block, of itself.
+            let is_known = self.tasks.is_empty() && verb != Verb::Plain && verb != Verb::Reclaims;
+            self.shared.spares_all(is_known);
         }
         let key = self.counter(counter);
         let is_in_way = |level: usize| {

@@ -78,7 +78,7 @@ use memcg::{
 use crate::configuration::{ITEMS, configure, form_of_limits, pools_of};
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Op, Setup, Size, What};
+use crate::script::{Act, Op, Setup, Size, What};
 use crate::threads::Actor;
 use crate::twin::{COUNTERS, Key, NotMade, Twin};
 
@@ -404,6 +404,10 @@ impl Life {
             What::Scopes(first, many, order) => self.scopes(op, first, many, order),
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
+                // A charge that is one byte too large stands still from then on.
+                if self.setup.stalls && self.shared.is_quiet() && op.0 % 2 == 0 {
+                    self.begin(op, group, Size::More(1), Some(Act::Nothing));
+                }
                 if let Some(group) = self.group(group) {
                     // Of the two each may be set alone.
                     let alone = op.0 % 4;

@@ -349,6 +349,13 @@ fn covers(rng: &mut Xoshiro256PlusPlus) -> Holds {
     root.inspect().show_uncharged(Bytes(beside));
     let found = (root.inspect().uncharged(), group.inspect().uncharged());
     ensure_eq!(found, (beside, 0), "memory that no group is charged for");
+    let table = root.snapshot(0);
+    let names: Vec<&str> = table.items().map(|(name, _)| name).collect();
+    for (name, bytes) in [("reserved", 0), ("allocated", allocated + more + 7)] {
+        let found = table.rows()[0].stats.get(name).copied().unwrap_or(0);
+        ensure_eq!(found, bytes as i64, "{name} in the table");
+        ensure!(names.contains(&name), "items of the table: {names:?}");
+    }
     // The max of the root alone leaves it out.
     let told = format!("memory that is not charged holds {}", Bytes(beside));
     let tells = || {

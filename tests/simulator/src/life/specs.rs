@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memcg::errors::{CreateError, SpecError};
+use memcg::errors::{CreateError, NameError, SpecError};
 use memcg::{
     ApplyOptions, Bytes, Charge, Group, GroupSpec, Limit, Limits, OomPolicy, Percent, Reclaim,
     ReclaimContext, ReclaimPriority, Registration, Runtime,
@@ -489,6 +489,7 @@ impl Tree {
                 self.nodes[of].marks.remove(&POLICY);
                 Ok(())
             }
+            5 if rng.random_bool(0.3) => self.is_refused(rng, of),
             5 => {
                 if let Some(made) = self.create(rng, of) {
                     let found = self.nodes[of].group.child(self.nodes[made].name);
@@ -525,6 +526,51 @@ impl Tree {
             }
             _ => self.apply(rng, of),
         }
+    }
+
+    /// A name that cannot be, of a group or of a setting: the error says which, and where.
+    fn is_refused(&self, rng: &mut Xoshiro256PlusPlus, of: usize) -> Holds {
+        let group = &self.nodes[of].group;
+        let (before, path) = (group.children(), group.path());
+        let long = "x".repeat(Group::NAME_MAX + 1);
+        let (name, fault, is_of_setting) = pick(
+            rng,
+            &[
+                ("", NameError::Empty, true),
+                (long.as_str(), NameError::TooLong, true),
+                ("a\nb", NameError::Control, true),
+                ("a\u{200b}", NameError::Format, true),
+                ("a/b", NameError::Slash, false),
+                ("#a", NameError::Sharp, false),
+                (".", NameError::Dots, false),
+                ("..", NameError::Dots, false),
+            ],
+        );
+        let refused = group.create(name, Limits::new()).map(drop);
+        let found = match &refused {
+            Err(CreateError::Name { parent, fault, .. }) => Some((parent.id(), *fault)),
+            _ => None,
+        };
+        ensure_eq!(found, Some((group.id(), fault)), "{name:?}: {refused:?}");
+        if is_of_setting {
+            let limits = Limits::new().max(100).setting(name);
+            let refused = [
+                group
+                    .create("new", limits)
+                    .map(drop)
+                    .map_err(|it| it.to_string()),
+                group
+                    .set_limits(limits)
+                    .map(drop)
+                    .map_err(|it| it.to_string()),
+            ];
+            let told = [format!("\"new\" in {path}"), path]
+                .map(|at| Err(format!("cannot name a setting for {at}: {fault}")));
+            ensure_eq!(refused, told, "a setting of a name that cannot be");
+        }
+        let now = group.children();
+        ensure_eq!(now.len(), before.len(), "a group of a name that cannot be");
+        Ok(())
     }
 
     /// Often a group that has the setting from a tree.

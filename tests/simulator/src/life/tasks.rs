@@ -270,7 +270,7 @@ impl Life {
         any
     }
 
-    fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
+    pub(super) fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
         let room = self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty();
         let Some(group) = self.group(group).filter(|_| room) else {
             return;
@@ -372,6 +372,11 @@ impl Life {
             }
             Poll::Pending => {
                 assert!(time != Some(Duration::ZERO), "it has no time to wait");
+                assert!(
+                    !self.waits_for_itself(group),
+                    "{bytes} bytes of {} wait, which was cancelled",
+                    self.twin.path(group)
+                );
                 let before = self.twin.admits(group, 0, bytes, None);
                 let waits_alone = self.waiting().next().is_none() && !self.adapters_wait();
                 if task.may_be_delayed && before.is_ok() {
