@@ -407,6 +407,8 @@ impl Life {
                 // A charge that is one byte too large stands still from then on.
                 if self.setup.stalls && self.shared.is_quiet() && op.0 % 2 == 0 {
                     self.begin(op, group, Size::More(1), Some(Act::Nothing));
+                    self.time_goes_by(Duration::from_millis(1));
+                    self.settle_accounts();
                 }
                 if let Some(group) = self.group(group) {
                     // Of the two each may be set alone.

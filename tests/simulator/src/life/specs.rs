@@ -753,6 +753,8 @@ impl Tree {
                 .force_resize(Bytes(pick(rng, &[0, 300, 3_000])));
             cache.applies.store(true, Ordering::SeqCst);
         }
+        #[cfg(feature = "adapters")]
+        is_written(&wanted.spec())?;
         let applied = wanted.spec().apply_with(&self.nodes[top].group, options);
         if let Some((cache, _, _)) = &self.cache {
             cache.applies.store(false, Ordering::SeqCst);
@@ -958,6 +960,31 @@ impl Tree {
             }
         }
     }
+}
+
+/// What is written of a tree says the same again. What it says twice, or of nothing, is a mistake.
+#[cfg(feature = "adapters")]
+fn is_written(spec: &GroupSpec) -> Holds {
+    let text = serde_json::to_string(spec).map_err(|error| error.to_string())?;
+    let read = |text: &str| serde_json::from_str::<GroupSpec>(text);
+    match read(&text) {
+        // Not what names a setting: that is of the program.
+        Ok(again) => ensure_eq!(
+            serde_json::to_string(&again).ok().as_deref(),
+            Some(text.as_str()),
+            "a tree that is written and read"
+        ),
+        Err(error) => ensure!(spec.check().is_err(), "{error}, of {text}"),
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let twice = read(&format!("{{\"{key}\":{value},{}", &text[1..]));
+        ensure!(twice.is_err(), "{key} is there twice in {text}: {twice:?}");
+    }
+    let other = read(&format!("{{\"other\":1,{}", &text[1..]).replace(",}", "}"));
+    ensure!(other.is_err(), "another field beside {text}: {other:?}");
+    Ok(())
 }
 
 fn percent(of: u8) -> Percent {

@@ -7,16 +7,13 @@ use memcg::simulated_time as clock;
 
 use super::Life;
 use super::tasks::Task;
-use crate::threads::{let_look, of_the_crate};
+use crate::holds::ensure;
 
 /// Of a group: the time in which some charge stood still, and that in which no other went on.
 type Totals = Vec<Option<(Duration, Duration)>>;
 
 /// A level is up from that average of ten seconds on, in hundredths of a percent.
 const UP_FROM: u32 = 1_000;
-
-/// The crate's thread that looks at averages.
-const THREAD: &str = "memcg-delays";
 
 /// Periods of averages end so often.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -51,10 +48,6 @@ impl Life {
             .collect();
         for _ in 0..4 {
             self.time_goes_by(PERIOD + Duration::from_millis(10));
-            let is_gone = || !of_the_crate().iter().any(|name| name == THREAD);
-            if !is_gone() {
-                let_look(THREAD, is_gone);
-            }
             self.settle_accounts();
         }
         if !is_known(self) {
@@ -88,14 +81,17 @@ impl Life {
             );
             let (elevated, critical) = self.twin.groups[group].thresholds;
             let is_own = elevated > 0 && critical > 0 && self.twin.groups[group].online;
-            let handle = &self.handles[group][0];
-            assert!(
-                !is_own
-                    || !stood
-                    || bound < 2 * UP_FROM
-                    || handle.pressure_level() > PressureLevel::Normal,
-                "charges in {path} have stood still for long, avg10 {now}, and it is under no pressure"
-            );
+            if is_own && stood && bound > 2 * UP_FROM {
+                // A thread of the crate looks, which may have just begun.
+                self.hold(|life| {
+                    let level = life.handles[group][0].pressure_level();
+                    ensure!(
+                        level > PressureLevel::Normal || !is_known(life),
+                        "charges in {path} have stood still for long, avg10 {now}, and it is at {level:?}"
+                    );
+                    Ok(())
+                });
+            }
         }
     }
 
