@@ -526,6 +526,18 @@ impl Reclaim for Asked {
 
 // === Listeners and hooks ===
 
+/// What a listener of that group keeps may panic in its drop.
+struct Breaks(Arc<Shared>, Option<usize>);
+
+impl Drop for Breaks {
+    fn drop(&mut self) {
+        if let Some(group) = self.1.filter(|_| !std::thread::panicking()) {
+            self.0.note_panic(group);
+            panic!("on purpose");
+        }
+    }
+}
+
 /// What listens to an event.
 pub(super) struct Listener {
     registration: Registration,
@@ -859,8 +871,13 @@ impl Life {
         let told = Arc::new(AtomicU64::new(0));
         let before = self.handle(group).events().get(event);
         let tells = Arc::clone(&told);
+        let breaks = Breaks(
+            Arc::clone(&shared),
+            self.some(op).is_multiple_of(4).then_some(group),
+        );
         let registration = self.on(op, group, move |group| {
             group.on_event(event, move |happened| {
+                let _kept = &breaks;
                 tells.fetch_add(happened.times(), Ordering::SeqCst);
                 if happened.event() != event || happened.times() == 0 {
                     shared.note(Entry::Fault(format!("{happened:?} for {event:?}")));

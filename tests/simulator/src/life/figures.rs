@@ -167,7 +167,7 @@ impl Life {
         let handle = self.handle(group);
         let soft = self.twin.soft(group);
         let path = self.twin.path(group);
-        let found = match op.0 % 4 {
+        let found = match self.some(op) % 4 {
             0 => handle.inspect().soft(),
             1 => {
                 let limits = handle.limits();

@@ -259,7 +259,10 @@ impl Lines {
                 self.follow(group, false);
             }
             Move => {
-                let group = self.group();
+                // Often one that has just moved.
+                let moving = (0..PARENTS.len()).find(|&level| !self.falls[level].is_empty());
+                let again = moving.filter(|_| self.rng.random());
+                let group = again.unwrap_or_else(|| self.group());
                 let less = self.max[group].min(400) / 2;
                 let bytes = if self.rng.random_bool(0.7) {
                     less

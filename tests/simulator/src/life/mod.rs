@@ -300,6 +300,12 @@ impl Life {
         [CounterKey::MEMORY, self.further][number]
     }
 
+    /// A number that is another one with each of many operations, also on one thread: for choices
+    /// that no script names.
+    fn some(&self, op: &Op) -> usize {
+        usize::from(op.0) + self.twin.held.len() + self.ids.len()
+    }
+
     /// The amount of a size.
     fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
         // The margin of an unlimited tree is no useful size for a charge.
@@ -405,14 +411,14 @@ impl Life {
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
                 // A charge that is one byte too large stands still from then on.
-                if self.setup.stalls && self.shared.is_quiet() && op.0 % 2 == 0 {
+                if self.setup.stalls && self.shared.is_quiet() && self.some(op) % 2 == 0 {
                     self.begin(op, group, Size::More(1), Some(Act::Nothing));
                     self.time_goes_by(Duration::from_millis(1));
                     self.settle_accounts();
                 }
                 if let Some(group) = self.group(group) {
                     // Of the two each may be set alone.
-                    let alone = op.0 % 4;
+                    let alone = self.some(op) % 4;
                     self.on(op, group, move |group| {
                         let mut limits = Limits::new().pressure_levels(elevated, critical);
                         match alone {

@@ -76,7 +76,7 @@ impl Life {
         let event = Event::ALL[usize::from(event) % Event::ALL.len()];
         self.wait_since_reading(op, event);
         self.read_events = Some((group, self.handle(group).events()));
-        let local = op.0 % 4 > 1;
+        let local = self.some(op).is_multiple_of(2);
         let (future, seen) = self.on(op, group, move |group| {
             let events = events_of(group, local);
             (events.changed(event), events.get(event))
@@ -202,7 +202,7 @@ impl Life {
         {
             return;
         }
-        let time = Duration::from_millis([3, 25, 40][usize::from(op.0) % 3]);
+        let time = Duration::from_millis([3, 25, 40][self.some(op) % 3]);
         let actor = self.actor(op);
         let handle = self.handle(group).clone();
         let waits = actor.begin(move || handle.below_high().wait(time));
@@ -215,7 +215,7 @@ impl Life {
             limits.high = high;
             level.set_limits(limits).expect("a high that was set");
         };
-        let ends = op.0 % 4 < 3;
+        let ends = !self.some(op).is_multiple_of(4);
         if ends {
             highs
                 .iter()
