@@ -410,12 +410,18 @@ impl Life {
             What::Scopes(first, many, order) => self.scopes(op, first, many, order),
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
-                // A charge that is one byte too large stands still from then on.
-                if self.setup.stalls && self.shared.is_quiet() && self.some(op) % 2 == 0 {
-                    self.begin(op, group, Size::More(1), Some(Act::Nothing));
-                    self.time_goes_by(Duration::from_millis(1));
-                    self.settle_accounts();
+                // A charge that is one byte too large stands still from then on, or from before.
+                let stands = |life: &mut Life, group: u8| {
+                    life.begin(op, group, Size::More(1), Some(Act::Nothing));
+                    life.time_goes_by(Duration::from_millis(1));
+                    life.settle_accounts();
+                };
+                let may_stand = self.setup.stalls && self.shared.is_quiet();
+                let first = self.some(op) % 3;
+                if may_stand && first == 0 {
+                    stands(self, group);
                 }
+                let other = group.wrapping_add(1);
                 if let Some(group) = self.group(group) {
                     // Of the two each may be set alone.
                     let alone = self.some(op) % 4;
@@ -434,6 +440,9 @@ impl Life {
                         2 => (before.0, critical),
                         _ => (elevated, critical),
                     };
+                    if may_stand && first == 1 {
+                        stands(self, other);
+                    }
                     self.stand_for_long();
                 }
             }

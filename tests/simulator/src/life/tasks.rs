@@ -432,7 +432,10 @@ impl Life {
                 self.tasks.insert(at, task);
             }
             // One that a thread of the runtime serves may be polled before it is woken.
-            (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
+            (Poll::Ready(Ok(charge)), None) if self.keeps => {
+                self.pass_those_in_line(bytes);
+                self.keep(charge, group, 0, bytes);
+            }
             (Poll::Ready(Err(error)), None) if self.keeps && error.is_cancelled() => {}
             (Poll::Ready(Err(error)), None) if task.is_thread() => {
                 self.refuse_thread(&task, &error)
@@ -442,6 +445,10 @@ impl Life {
                     self.take_up_delayed(at, task, false);
                 }
                 self.twin.held.remove(&key);
+                if end == Some(End::Unknown) {
+                    // It has passed those before it, which only the poll tells.
+                    self.pass_those_in_line(bytes);
+                }
                 self.keep(charge, group, 0, bytes);
             }
             (Poll::Ready(Err(error)), Some(end)) => {
