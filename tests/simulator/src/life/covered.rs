@@ -335,7 +335,11 @@ impl Covers {
                             let at = self.levels.iter().position(|level| level == group);
                             (at, want)
                         });
-                        if let (Some((Some(at), want)), None) = (at, &self.waits) {
+                        // Above those that cover it is a hint.
+                        let is_known = self.waits.is_none();
+                        if let Some((Some(at), want)) =
+                            at.filter(|(at, _)| is_known && *at != Some(ABOVE))
+                        {
                             let known = then.live(at).saturating_sub(self.max[at]);
                             let path = &self.levels[at];
                             ensure_eq!(want, known, "short in {path}, {refused}");
