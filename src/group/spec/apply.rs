@@ -144,7 +144,8 @@ impl ApplyTurn<'_> {
     fn begin(group: &Group) -> Option<ApplyTurn<'_>> {
         let _path = SlowPath::enter();
         let was_busy = std::mem::replace(&mut *group_tree::of(group.first()).applying.lock(), true);
-        (!was_busy).then_some(ApplyTurn(group))
+        // One that is made is dropped in any case, and would end the turn of the other spec.
+        (!was_busy).then(|| ApplyTurn(group))
     }
 }
 

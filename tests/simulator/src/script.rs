@@ -585,7 +585,7 @@ fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
         packed: rng.random_bool(0.2),
         recursive: rng.random_bool(0.3),
         incidents: pick(rng, &[0, 0, 3]),
-        stalls: rng.random_bool(0.3),
+        stalls: rng.random_bool(0.5),
         reclaim_time: RECLAIM_TIME,
         stat_batch: pick(rng, &[None, Some(0), Some(2), Some(64)]),
         delay: pick(rng, &[0, 50, 2_000]),
@@ -1494,8 +1494,8 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
                 _ => What::Set(a, kind, size(rng)),
             }
         }
-        48..52 if swarm.marks => match rng.random_range(0..4) {
-            0 => What::Thresholds(a, pick(rng, &[0, 50, 80]), pick(rng, &[0, 60, 95, 100])),
+        48..52 if swarm.marks => match rng.random_range(0..5) {
+            0 | 4 => What::Thresholds(a, pick(rng, &[0, 50, 80]), pick(rng, &[0, 60, 95, 100])),
             1 => What::Unset(a, pick(rng, &[Kind::High, Kind::Mark])),
             _ if rng.random_bool(0.2) => What::Marks(rng.random_range(10..80), rng.random()),
             _ if rng.random_bool(0.1) => What::Background(pick(rng, &[25, 50, 80]), rng.random()),

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::{
@@ -49,9 +50,47 @@ impl Life {
     /// none of its own.
     pub(super) fn background(&mut self, op: &Op, percent: u8, moves: u16) {
         let part = Percent::new(percent).expect("a percentage");
-        self.actor(op)
-            .run(move || reclaimed_in_background(part, moves));
+        let actor = self.actor(op);
+        actor.run(move || reclaimed_in_background(part, moves));
+        actor.run(move || reclaimed_for_a_line(moves));
     }
+}
+
+/// A charge waits for what a cache holds that is no reclaimer yet, of its group or of the one above:
+/// it has its bytes soon after the cache is one.
+fn reclaimed_for_a_line(moves: u16) {
+    let runtime = Runtime::builder().batch(0).max(limit(ROOT));
+    let runtime = runtime.build().expect("a configuration that holds");
+    let group = runtime.root().create("waits", Limits::new());
+    let group = group.expect("nothing is in the way");
+    let of_cache = [runtime.root(), group.clone()][usize::from(moves % 2)].clone();
+    let cache = Arc::new(Gives {
+        held: Mutex::new(of_cache.charge(Bytes(ROOT)).expect("it fits")),
+        asked: AtomicU64::new(0),
+        strange: AtomicU64::new(0),
+    });
+    let mut waits = Box::pin(group.charge_async(Bytes(UNIT)));
+    let mut poll = || waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending(), "nothing is left");
+    let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
+    let registration = of_cache.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let until = Instant::now() + PATIENCE;
+    let charged = loop {
+        if let Poll::Ready(charged) = poll() {
+            break charged;
+        }
+        assert!(
+            Instant::now() < until,
+            "a charge waits, and the new reclaimer is not asked"
+        );
+        std::thread::sleep(Duration::from_micros(50));
+    };
+    assert_eq!(
+        charged.map(|charge| charge.bytes()).ok(),
+        Some(UNIT),
+        "what has waited"
+    );
+    drop(registration);
 }
 
 fn reclaimed_in_background(part: Percent, mut moves: u16) {

@@ -75,6 +75,10 @@ pub(super) struct Shared {
     asker: Mutex<Option<u8>>,
     /// A cache was asked in the present operation because its group is in excess.
     asked_softly: AtomicBool,
+    /// The charge of the present operation cancels nobody: it has no time.
+    spares: AtomicBool,
+    /// The group of which the present operation asks for memory.
+    reclaimed: Mutex<Option<GroupId>>,
     /// For how many milliseconds reclaim may take.
     reclaim_time: AtomicU64,
     /// How often caches gave or promised something in the present operation.
@@ -104,6 +108,8 @@ impl Shared {
     pub(super) fn begin(&self) {
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
+        *lock(&self.reclaimed) = None;
+        self.spares.store(false, Ordering::SeqCst);
         self.asked_softly.store(false, Ordering::SeqCst);
         self.gave.store(0, Ordering::SeqCst);
     }
@@ -127,6 +133,11 @@ impl Shared {
     /// What a group that uses so much now used before caches gave memory back in this turn.
     fn used_in_turn(&self, used: u64) -> u64 {
         used.max(*lock(&self.turn).get_or_insert(used))
+    }
+
+    /// A call is made that cancels nobody.
+    pub(super) fn spares_all(&self, whether: bool) {
+        self.spares.store(whether, Ordering::SeqCst);
     }
 
     /// A call is made for the sake of a group of that importance.
@@ -379,6 +390,15 @@ impl Cache {
         if group != target && !group.ancestors().any(|above| above == target) {
             self.fault(format!("{}, and is not below", at()));
         }
+        let is_its_own = match context.cause() {
+            ReclaimCause::Asked => lock(&self.shared.reclaimed).is_none_or(|of| of == target.id()),
+            ReclaimCause::Full | ReclaimCause::Lowered => target.max() < u64::MAX,
+            ReclaimCause::High => target.inspect().high() < u64::MAX,
+            _ => true,
+        };
+        if !is_its_own {
+            self.fault(format!("{}, because of another group: {context:?}", at()));
+        }
         let of_limit = matches!(context.cause(), ReclaimCause::High | ReclaimCause::Full);
         if of_limit && is_actor() && target.is_observe_only() {
             self.fault(format!("{}, whose limits are only observed", at()));
@@ -540,6 +560,18 @@ impl Reclaim for Asked {
 
 // === Listeners and hooks ===
 
+/// What a listener of that group keeps may panic in its drop.
+struct Breaks(Arc<Shared>, Option<usize>);
+
+impl Drop for Breaks {
+    fn drop(&mut self) {
+        if let Some(group) = self.1.filter(|_| !std::thread::panicking()) {
+            self.0.note_panic(group);
+            panic!("on purpose");
+        }
+    }
+}
+
 /// What listens to an event.
 pub(super) struct Listener {
     registration: Registration,
@@ -643,7 +675,7 @@ impl Life {
     }
 
     /// A cache is the reclaimer of its group, or of the nearest one above that is online.
-    fn home(&self, cache: &Cache) -> usize {
+    pub(super) fn home(&self, cache: &Cache) -> usize {
         let mut levels = self.twin.levels(cache.group);
         let home = levels.find(|&level| self.twin.groups[level].online);
         // With the last of them all that is left was handed on to the root.
@@ -688,6 +720,7 @@ impl Life {
             What::Reclaim(group, size) => {
                 if let Some(group) = self.group(group) {
                     let bytes = self.bytes(group, 0, size);
+                    *lock(&self.shared.reclaimed) = Some(self.ids[group]);
                     let before = self.twin.live(group, 0);
                     let (promised, once) = (self.promised(), self.promised_once());
                     let panics = self.panics();
@@ -954,8 +987,13 @@ impl Life {
         let told = Arc::new(AtomicU64::new(0));
         let before = self.handle(group).events().get(event);
         let tells = Arc::clone(&told);
+        let breaks = Breaks(
+            Arc::clone(&shared),
+            self.some(op).is_multiple_of(4).then_some(group),
+        );
         let registration = self.on(op, group, move |group| {
             group.on_event(event, move |happened| {
+                let _kept = &breaks;
                 tells.fetch_add(happened.times(), Ordering::SeqCst);
                 if happened.event() != event || happened.times() == 0 {
                     shared.note(Entry::Fault(format!("{happened:?} for {event:?}")));
@@ -1004,6 +1042,10 @@ impl Life {
             group.on_cancel(move |why| {
                 if !is_actor() {
                     shared.strange.store(true, Ordering::SeqCst);
+                }
+                if is_actor() && shared.spares.load(Ordering::SeqCst) {
+                    let fault = format!("{why:?}, by a charge that has no time to wait");
+                    shared.note(Entry::Fault(fault));
                 }
                 shared.note(Entry::Cancelled(key, of, why.domain(), clock::now()));
                 if !is_actor() {
@@ -1092,6 +1134,36 @@ impl Life {
             .retain(|&(group, until)| clock::now() < until && twin.live(group, 0) > 0);
     }
 
+    /// A victim that is to give all that it holds. What a protection or a soft limit grants a group
+    /// it is not asked for.
+    fn is_asked_for_all(&self, group: usize) -> bool {
+        let is_granted = |level: usize| {
+            let twin = &self.twin.groups[level];
+            twin.low > 0 || twin.min > 0
+        };
+        !self.handles[group].is_empty()
+            && self.twin.groups[group].online
+            && self.twin.soft(group) == u64::MAX
+            && !self.twin.is_spared(group)
+            && !self.twin.levels(group).any(is_granted)
+    }
+
+    /// A charge of a victim that is waited for does not wait, where others are cancelled for it.
+    pub(super) fn waits_for_itself(&self, group: usize) -> bool {
+        let is_victim = |&(victim, until): &(usize, Instant)| {
+            clock::now() < until && self.twin.is_within(group, victim)
+        };
+        let mut victims = self.victims.iter().filter(|victim| is_victim(victim));
+        self.shared.is_quiet()
+            && !self.together
+            && !self.twin.is_spared(group)
+            && self
+                .twin
+                .levels(group)
+                .all(|level| self.twin.chooses(level))
+            && victims.any(|&(victim, _)| self.is_asked_for_all(victim))
+    }
+
     /// A victim that is waited for is told so at its checkpoints, whatever other victims do.
     pub(super) fn check_victims(&mut self, op: &Op) {
         self.forget_victims();
@@ -1099,18 +1171,7 @@ impl Life {
             return;
         }
         for &(group, _) in &self.victims {
-            // What a protection or a soft limit grants it is not asked for.
-            let is_granted = |level: usize| {
-                let twin = &self.twin.groups[level];
-                twin.low > 0 || twin.min > 0
-            };
-            let of = &self.twin.groups[group];
-            if self.handles[group].is_empty()
-                || !of.online
-                || self.twin.soft(group) < u64::MAX
-                || self.twin.is_spared(group)
-                || self.twin.levels(group).any(is_granted)
-            {
+            if !self.is_asked_for_all(group) {
                 continue;
             }
             let is_cancelled = self.on(op, group, |group| {

@@ -6,7 +6,8 @@ use memcg::simulated_time as clock;
 
 use memcg::errors::{MergeError, Remedy};
 use memcg::{
-    Bytes, CentralStock, Charge, ChargeError, Charged, Event, Group, OnFull, Runtime, Unit,
+    Bytes, CentralStock, Charge, ChargeError, ChargeErrorKind, Charged, Event, Group, OnFull,
+    OverLimitError, PageCounter, Runtime, Unit,
 };
 
 use super::tasks::Passed;
@@ -87,6 +88,53 @@ fn three(verb: Verb) -> Verb {
     }
 }
 
+/// What the text of a refusal says that helps, where `raise` is the one way that is left to the
+/// program that has set the max.
+fn ends_of(error: &ChargeError, refusal: &OverLimitError, raise: &str, of: &str) -> String {
+    let (helps, level) = (error.remedy(), refusal.group().path());
+    let most = refusal.max().min(PageCounter::USAGE_MAX);
+    if most == PageCounter::USAGE_MAX {
+        return format!("; {helps}; charge less: no group counts more than ");
+    }
+    let line = "wait in line (OnFull::Wait, charge_async)";
+    let first = match error.kind() {
+        ChargeErrorKind::WouldBlock => Some(line),
+        ChargeErrorKind::TimedOut if helps != Remedy::Nothing => Some("wait longer"),
+        _ => None,
+    };
+    let is_memory = of.is_empty();
+    let least = refusal.requester().effective_max();
+    let steps = if refusal.requested() > most {
+        vec![raise.to_string(), String::from("charge less")]
+    } else if is_memory && refusal.requested() > least {
+        vec![String::from("charge less")]
+    } else if refusal.want() == 0 {
+        let other = if refusal.is_behind() {
+            line
+        } else {
+            "try again"
+        };
+        vec![first.unwrap_or(other).to_string()]
+    } else {
+        let release = if is_memory {
+            format!("release memory in {level}")
+        } else {
+            format!("uncharge some{of} in {level}")
+        };
+        let register = is_memory && helps == Remedy::Waiting;
+        let register = register.then(|| String::from("register a reclaimer there"));
+        let first = first.map(str::to_string);
+        let all = [first, Some(release), register, Some(raise.to_string())];
+        all.into_iter().flatten().collect()
+    };
+    let steps = match steps.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+        None => String::new(),
+    };
+    format!("; {helps}; to fit, {steps}")
+}
+
 impl Life {
     /// What a call will ask for, judged before it is made.
     pub(super) fn ask(&mut self, group: usize, counter: usize, verb: Verb, bytes: u64) -> Ask {
@@ -95,6 +143,9 @@ impl Life {
         // What an adapter waits for may be asked for in the same moment.
         if counter == 0 && !self.adapters_wait() {
             self.shared.asks_for(self.twin.importance(group));
+            // Nor does one that does not block, of itself.
+            let is_known = self.tasks.is_empty() && verb != Verb::Plain && verb != Verb::Reclaims;
+            self.shared.spares_all(is_known);
         }
         let key = self.counter(counter);
         let is_in_way = |level: usize| {
@@ -316,6 +367,15 @@ impl Life {
             return;
         };
         let level = self.number(refusal.group());
+        // Memory may come where somebody can be asked for it, or cancelled.
+        let mut caches = self.caches.iter().filter(|cache| !cache.is_gone());
+        let gives = caches.any(|cache| self.twin.is_within(self.home(cache), level))
+            || self.twin.chooses(level);
+        let is_known = verb == Verb::Try && self.tasks.is_empty() && !self.setup.adapters;
+        assert!(
+            !is_known || error.is_would_block() == (gives && !never_fits),
+            "{error}, somebody can be asked: {gives}"
+        );
         // A charge that would wait is told of the max that never has room for it, but for one that has
         // just moved by itself.
         let is_vain = never_fits && verb == Verb::WaitNot && self.is_vain(group, bytes).is_some();
@@ -392,6 +452,11 @@ impl Life {
         assert!(
             !text.contains("raise ") || text.contains(&raise) || self.setup.adapters,
             "{text}, and not: {raise}"
+        );
+        let ends = ends_of(error, refusal, &raise, of);
+        assert!(
+            text.contains(&ends) || self.setup.adapters || !self.shared.is_quiet(),
+            "{text}, and not: {ends}"
         );
     }
 

@@ -329,6 +329,21 @@ impl Covers {
                     }
                     Err(refused) => {
                         ensure!(!fits || self.waits.is_some(), "{refused}, and it fits");
+                        // What is short is so where memory is: allocated bytes pay for some of it.
+                        let full = refused.over_limit().map(|full| (full.group(), full.want()));
+                        let at = full.map(|(group, want)| {
+                            let at = self.levels.iter().position(|level| level == group);
+                            (at, want)
+                        });
+                        // Above those that cover it is a hint.
+                        let is_known = self.waits.is_none();
+                        if let Some((Some(at), want)) =
+                            at.filter(|(at, _)| is_known && *at != Some(ABOVE))
+                        {
+                            let known = then.live(at).saturating_sub(self.max[at]);
+                            let path = &self.levels[at];
+                            ensure_eq!(want, known, "short in {path}, {refused}");
+                        }
                     }
                 }
             }

@@ -167,7 +167,7 @@ impl Life {
         let handle = self.handle(group);
         let soft = self.twin.soft(group);
         let path = self.twin.path(group);
-        let found = match op.0 % 4 {
+        let found = match self.some(op) % 4 {
             0 => handle.inspect().soft(),
             1 => {
                 let limits = handle.limits();
@@ -388,6 +388,11 @@ impl Life {
 
     fn group_holds(&self, handle: &Group, group: usize) -> Holds {
         let twin = &self.twin.groups[group];
+        let padded = [
+            format!("{handle:>40}|"),
+            format!("{:>40}|", self.twin.path(group)),
+        ];
+        ensure_eq!(padded[0], padded[1], "a path beside others");
         let of = (handle.id(), handle.name().to_string(), handle.path());
         let known = (self.ids[group], twin.name.clone(), self.twin.path(group));
         ensure_eq!(of, known, "{handle:?}");
@@ -706,11 +711,34 @@ impl Life {
 /// What a table prints below a head is what its rows have.
 fn is_printed(table: &Snapshot) -> Holds {
     type Cell = fn(&SnapshotRow) -> String;
-    let columns: [(&str, Cell); 5] = [
-        ("live", |row| Bytes(row.live).to_string()),
-        ("max", |row| match row.max {
+    fn unlimited(limit: u64) -> String {
+        match limit {
             u64::MAX => String::from("-"),
-            max => Bytes(max).to_string(),
+            limit => Bytes(limit).to_string(),
+        }
+    }
+    fn protected(limit: u64) -> String {
+        match limit {
+            0 => String::from("-"),
+            u64::MAX => String::from("max"),
+            limit => Bytes(limit).to_string(),
+        }
+    }
+    let columns: [(&str, Cell); 11] = [
+        ("live", |row| Bytes(row.live).to_string()),
+        ("max", |row| unlimited(row.max)),
+        ("high", |row| unlimited(row.high)),
+        ("soft", |row| unlimited(row.soft)),
+        ("low", |row| protected(row.low)),
+        ("min", |row| protected(row.min)),
+        ("%max", |row| match row.percent_of_max {
+            None => String::from("-"),
+            Some(1_000..) => String::from(">999%"),
+            Some(percent) => format!("{percent}%"),
+        }),
+        ("importance", |row| {
+            row.importance
+                .map_or(String::from("-"), |it| it.to_string())
         }),
         ("share", |row| match row.share {
             0 => String::from("-"),
@@ -722,6 +750,18 @@ fn is_printed(table: &Snapshot) -> Holds {
     let text = table.to_string();
     let mut lines = text.lines().map(|line| line.chars().collect::<Vec<char>>());
     let heads: String = lines.next().unwrap_or_default().into_iter().collect();
+    // Paths that are short take no more room than they need, and so does what is below a head.
+    let widest = |cell: &dyn Fn(&SnapshotRow) -> String, head: &str| {
+        let cells = table.rows().iter().map(|row| cell(row).chars().count());
+        cells.chain([head.len()]).max().unwrap_or(0)
+    };
+    let path = widest(&|row| row.path.clone(), "path");
+    let end = path + 2 + widest(&columns[0].1, "live");
+    let ends = heads.find(" live").map(|at| at + " live".len());
+    ensure!(
+        path > 20 || ends == Some(end),
+        "live of {path} columns of paths ends at {ends:?}, not {end}: {heads:?}"
+    );
     for (line, row) in lines.zip(table.rows()) {
         for (head, cell) in columns {
             // They end where their head does. One for which there is no room is left out.

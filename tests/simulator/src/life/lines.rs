@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limit, Limits, Percent, Runtime};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -110,6 +110,8 @@ struct Lines {
     runtime: Runtime,
     groups: Vec<Group>,
     max: [u64; PARENTS.len()],
+    /// Maxes that are parts of the nearest max above.
+    parts: [Option<Percent>; PARENTS.len()],
     /// When a max has fallen by itself, and from where, since the program has set it.
     falls: [Vec<(Instant, u64)>; PARENTS.len()],
     held: Vec<Held>,
@@ -142,6 +144,7 @@ fn live(steps: u8, seed: u64) -> Holds {
         runtime,
         groups,
         max,
+        parts: [None; PARENTS.len()],
         falls: Default::default(),
         held: Vec::new(),
         waits: Vec::new(),
@@ -245,23 +248,32 @@ impl Lines {
             Resize => self.resize()?,
             Set => {
                 let group = if self.is_deep { self.group() } else { 0 };
+                let percent = pick(&mut self.rng, &[20, 50, 100]);
+                let part = Percent::new(percent).filter(|_| group > 0 && self.rng.random());
                 let bytes = self.new_max();
-                let set = self.groups[group].memory().set_max_now(Bytes(bytes));
-                ensure!(set.is_ok(), "a max of bytes: {set:?}");
+                let to = part.map_or(Limit::Bytes(bytes), Limit::Percent);
+                let set = self.groups[group].memory().set_max_now(to);
+                ensure!(set.is_ok(), "a max is above: {set:?}");
+                self.parts[group] = part;
                 self.max[group] = bytes;
-                self.falls[group].clear();
+                self.follow(group, false);
             }
             Move => {
-                let group = self.group();
+                // Often one that has just moved.
+                let moving = (0..PARENTS.len()).find(|&level| !self.falls[level].is_empty());
+                let again = moving.filter(|_| self.rng.random());
+                let group = again.unwrap_or_else(|| self.group());
                 let less = self.max[group].min(400) / 2;
                 let bytes = if self.rng.random_bool(0.7) {
                     less
                 } else {
                     self.new_max()
                 };
-                self.falls[group].push((clock::now(), self.max[group]));
                 let _ = self.groups[group].inspect().move_max(Bytes(bytes));
+                self.falls[group].push((clock::now(), self.max[group]));
+                self.parts[group] = None;
                 self.max[group] = bytes;
+                self.follow(group, true);
             }
             Time => {
                 let time = pick(&mut self.rng, &[100, 300, 500, 900, 1_000]);
@@ -275,6 +287,31 @@ impl Lines {
             Replace => self.replace()?,
         }
         Ok(())
+    }
+
+    /// The max of a group was set, or has moved by itself; and those below that are parts of it.
+    fn follow(&mut self, moved: usize, by_itself: bool) {
+        // A group comes after those above it.
+        for level in 0..PARENTS.len() {
+            let is_it = level == moved;
+            if let Some(part) = self.parts[level] {
+                let mut above = Lines::levels(level).into_iter().skip(1);
+                let of = above.find(|&above| self.max[above] < u64::MAX).unwrap_or(0);
+                let now = part.of(self.max[of]);
+                if !is_it && now == self.max[level] {
+                    continue;
+                }
+                if by_itself {
+                    self.falls[level].push((clock::now(), self.max[level]));
+                }
+                self.max[level] = now;
+            } else if !is_it {
+                continue;
+            }
+            if !by_itself {
+                self.falls[level].clear();
+            }
+        }
     }
 
     fn new_max(&mut self) -> u64 {
@@ -332,6 +369,7 @@ impl Lines {
         let made = parent.create(group as u64, limits);
         self.groups[group] = made.map_err(|error| error.to_string())?;
         (self.max[group], self.falls[group]) = (max, Vec::new());
+        self.parts[group] = None;
         Ok(())
     }
 

@@ -1,8 +1,16 @@
 //! Levels of pressure by usage, in a tree of its own without credit, which may be deep: a level goes
 //! up at its threshold, and down a sixteenth below it, and each change is an event. And each group
-//! knows its peak.
+//! knows its peak, and the events that charges of all kinds count: above which limits they went, and
+//! where they were refused.
 
-use memcg::{Bytes, Charge, Event, Group, Limits, PressureLevel, Runtime};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use memcg::{
+    Bytes, Charge, ChargeError, Event, Group, Limits, OnFull, OomPolicy, PageCounter,
+    PressureLevel, Runtime,
+};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -31,6 +39,134 @@ struct Marked {
     shown: usize,
     changes: u64,
     peak: u64,
+    high: u64,
+    /// Its limits and those below are only observed.
+    observes: bool,
+    counted: [u64; COUNTED.len()],
+}
+
+/// Events that charges count.
+const COUNTED: [Event; 6] = [
+    Event::High,
+    Event::Max,
+    Event::Oom,
+    Event::Overcharge,
+    Event::Observed,
+    Event::TimedOut,
+];
+const HIGH: usize = 0;
+const MAX: usize = 1;
+const OOM: usize = 2;
+const OVERCHARGE: usize = 3;
+const OBSERVED: usize = 4;
+const TIMED_OUT: usize = 5;
+
+/// How a charge is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Force,
+    Plain,
+    Reclaim,
+    Wait,
+    Now,
+    IfRoom,
+    /// A task that is polled once, and dropped where it waits.
+    Task,
+    /// The same, with no time to wait.
+    TaskInTime,
+    /// It need not be told of a delay.
+    Undelayed,
+}
+
+const WAYS: [Way; 9] = [
+    Way::Force,
+    Way::Plain,
+    Way::Reclaim,
+    Way::Wait,
+    Way::Now,
+    Way::IfRoom,
+    Way::Task,
+    Way::TaskInTime,
+    Way::Undelayed,
+];
+
+impl Way {
+    /// `None`: it waits.
+    fn charge(self, group: &Group, bytes: u64) -> Option<Result<Charge, ChargeError>> {
+        let bytes = Bytes(bytes);
+        let task = match self {
+            Way::Force => return Some(Ok(group.force_charge(bytes))),
+            Way::Plain => return Some(group.charge(bytes)),
+            Way::Reclaim => return Some(group.charge_with(bytes, OnFull::Reclaim)),
+            Way::Wait => return Some(group.charge_with(bytes, OnFull::Wait(Duration::ZERO))),
+            Way::Now => return Some(group.charge_with(bytes, OnFull::Now)),
+            Way::IfRoom => return Some(group.charge_with(bytes, OnFull::IfRoom)),
+            Way::Task => group.charge_async(bytes),
+            Way::TaskInTime => group.charge_async(bytes).timeout(Duration::ZERO),
+            Way::Undelayed => group.charge_async(bytes).undelayed(),
+        };
+        match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(charged) => Some(charged),
+            Poll::Pending => None,
+        }
+    }
+}
+
+/// The groups are one below the other. True: the charge is made. What each level counts of it, the
+/// twin counts, too.
+fn follow(twin: &mut [Marked], used: &[u64], of: usize, bytes: u64, way: Way) -> bool {
+    let is_observed = |twin: &[Marked], level: usize| twin[..=level].iter().any(|it| it.observes);
+    let most = |twin: &[Marked], level: usize| match is_observed(twin, level) {
+        true => PageCounter::USAGE_MAX,
+        false => twin[level].max,
+    };
+    let is_full = |level: &usize| used[*level] + bytes > most(twin, *level);
+    let full = (0..=of).rev().find(is_full);
+    if let Some(full) = full.filter(|_| way != Way::Force) {
+        if matches!(way, Way::Now | Way::IfRoom) {
+            return false;
+        }
+        twin[full].counted[MAX] += 1;
+        // The first that never has room for so much refuses those that would wait, in the place of
+        // one that has.
+        let never = (0..=of).rev().find(|&level| bytes > most(twin, level));
+        let waits = !matches!(way, Way::Plain | Way::Reclaim);
+        match never.filter(|_| waits) {
+            Some(_) if bytes > most(twin, full) => twin[full].counted[OOM] += 1,
+            Some(never) => twin[never].counted[OOM] += 1,
+            None if matches!(way, Way::Task | Way::Undelayed) => {}
+            None => {
+                twin[full].counted[TIMED_OUT] += u64::from(waits);
+                twin[full].counted[OOM] += 1;
+            }
+        }
+        return false;
+    }
+    let mut is_high = false;
+    for level in 0..=of {
+        let (usage, is_observed) = (used[level] + bytes, is_observed(twin, level));
+        let it = &mut twin[level];
+        if usage > it.max {
+            let events: &[usize] = if is_observed {
+                &[MAX, OBSERVED]
+            } else {
+                &[OVERCHARGE]
+            };
+            events.iter().for_each(|&event| it.counted[event] += 1);
+        }
+        if usage > it.high {
+            is_high |= !is_observed;
+            let counts = !matches!(way, Way::Force | Way::Now | Way::IfRoom);
+            it.counted[HIGH] += u64::from(counts);
+        }
+    }
+    let goes_back = is_high && way == Way::IfRoom;
+    if goes_back {
+        // It was there for a moment.
+        let levels = twin[..=of].iter_mut().zip(used);
+        levels.for_each(|(it, used)| it.look(used + bytes));
+    }
+    !goes_back
 }
 
 impl Marked {
@@ -57,7 +193,9 @@ impl Marked {
 
 fn live(steps: u8, seed: u64) -> Holds {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
-    let runtime = Runtime::builder().batch(0).count_stalls(false).build();
+    // No charge is delayed: what it counts it counts all the same.
+    let runtime = Runtime::builder().batch(0).count_stalls(false);
+    let runtime = runtime.delay_max(Duration::ZERO).build();
     let runtime = runtime.expect("a configuration that holds");
     let mut groups = vec![runtime.root()];
     // One below the other.
@@ -66,12 +204,20 @@ fn live(steps: u8, seed: u64) -> Holds {
         let made = groups[number - 1].create(number as u64, Limits::new());
         groups.push(made.expect("nothing is in the way"));
     }
+    // Nobody has a hook, so nobody is cancelled. A task leaves what it would count to another thread.
+    let chooses = rng.random_bool(0.3);
+    if chooses {
+        groups[0].set_oom_policy(OomPolicy::Choose);
+    }
     let new = Marked {
         max: u64::MAX,
         from: [0; 2],
         shown: 0,
         changes: 0,
         peak: 0,
+        high: u64::MAX,
+        observes: false,
+        counted: [0; COUNTED.len()],
     };
     let mut twin = vec![new; many];
     let mut held: Vec<(usize, Charge)> = Vec::new();
@@ -79,8 +225,22 @@ fn live(steps: u8, seed: u64) -> Holds {
         let of = rng.random_range(0..many);
         let group = &groups[of];
         let bytes = rng.random_range(1..200_u64);
-        match rng.random_range(0..10) {
-            0..=3 => held.push((of, group.force_charge(Bytes(bytes)))),
+        match rng.random_range(0..12) {
+            0..=3 => {
+                let way = match pick(rng, &WAYS) {
+                    Way::Task | Way::TaskInTime | Way::Undelayed if chooses => Way::Plain,
+                    way => way,
+                };
+                let used: Vec<u64> = groups.iter().map(Group::usage).collect();
+                let is_made = follow(&mut twin, &used, of, bytes, way);
+                let charged = way.charge(group, bytes);
+                ensure_eq!(
+                    matches!(charged, Some(Ok(_))),
+                    is_made,
+                    "{bytes} bytes in {group}, {way:?}: {charged:?}"
+                );
+                held.extend(charged.and_then(Result::ok).map(|charge| (of, charge)));
+            }
             4..=6 if !held.is_empty() => {
                 let at = rng.random_range(0..held.len());
                 held[at].1.shrink(Bytes(bytes));
@@ -101,8 +261,17 @@ fn live(steps: u8, seed: u64) -> Holds {
                 set.map_err(|error| error.to_string())?;
                 twin[of].max = max;
             }
+            9 => {
+                let high = pick(rng, &[0, 50, 400, 1_000, u64::MAX]);
+                let set = group.set_limits(Limits::new().high(limit(high)));
+                set.map_err(|error| error.to_string())?;
+                twin[of].high = high;
+            }
             // Limits that only count have pressure all the same.
-            _ => group.set_observe_only(rng.random()),
+            _ => {
+                twin[of].observes = rng.random();
+                group.set_observe_only(twin[of].observes);
+            }
         }
         for (number, group) in groups.iter().enumerate() {
             let usage = held.iter().filter(|(of, _)| *of >= number);
@@ -141,6 +310,10 @@ fn agree(groups: &[Group], twin: &[Marked]) -> Holds {
         );
         let counted = group.events().local().get(Event::PressureLevel);
         ensure_eq!(counted, changes, "changes of the level of {group}");
+        let local = group.events().local();
+        let found = COUNTED.map(|event| local.get(event));
+        let known = twin[number].counted;
+        ensure_eq!(found, known, "{COUNTED:?} of {group}");
         ensure_eq!(group.peak(), peak, "the peak of {group}");
     }
     Ok(())

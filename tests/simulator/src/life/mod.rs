@@ -78,7 +78,7 @@ use memcg::{
 use crate::configuration::{ITEMS, configure, form_of_limits, pools_of};
 use crate::denied;
 use crate::holds::{Holds, ensure, ensure_eq};
-use crate::script::{Op, Setup, Size, What};
+use crate::script::{Act, Op, Setup, Size, What};
 use crate::threads::Actor;
 use crate::twin::{COUNTERS, Key, NotMade, Twin};
 
@@ -300,6 +300,12 @@ impl Life {
         [CounterKey::MEMORY, self.further][number]
     }
 
+    /// A number that is another one with each of many operations, also on one thread: for choices
+    /// that no script names.
+    fn some(&self, op: &Op) -> usize {
+        usize::from(op.0) + self.twin.held.len() + self.ids.len()
+    }
+
     /// The amount of a size.
     fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
         // The margin of an unlimited tree is no useful size for a charge.
@@ -412,9 +418,21 @@ impl Life {
             What::Scopes(first, many, order) => self.scopes(op, first, many, order),
             What::Background(percent, moves) => self.background(op, percent, moves),
             What::Thresholds(group, elevated, critical) => {
+                // A charge that is one byte too large stands still from then on, or from before.
+                let stands = |life: &mut Life, group: u8| {
+                    life.begin(op, group, Size::More(1), Some(Act::Nothing));
+                    life.time_goes_by(Duration::from_millis(1));
+                    life.settle_accounts();
+                };
+                let may_stand = self.setup.stalls && self.shared.is_quiet();
+                let first = self.some(op) % 3;
+                if may_stand && first == 0 {
+                    stands(self, group);
+                }
+                let other = group.wrapping_add(1);
                 if let Some(group) = self.group(group) {
                     // Of the two each may be set alone.
-                    let alone = op.0 % 4;
+                    let alone = self.some(op) % 4;
                     self.on(op, group, move |group| {
                         let mut limits = Limits::new().pressure_levels(elevated, critical);
                         match alone {
@@ -430,6 +448,10 @@ impl Life {
                         2 => (before.0, critical),
                         _ => (elevated, critical),
                     };
+                    if may_stand && first == 1 {
+                        stands(self, other);
+                    }
+                    self.stand_for_long();
                 }
             }
             What::Importance(group, importance) => {
@@ -619,6 +641,7 @@ impl Life {
         let name = match (number, name % 12) {
             (Some(number), _) => number.to_string(),
             (None, 9) => String::from("010"),
+            (None, 6) => String::from("+7"),
             (None, 8) => String::from("a name that does not fit where short ones lie"),
             (None, 7) => String::from("N\u{fc}rnberg"),
             _ => format!("g{name}"),

@@ -25,6 +25,7 @@ pub(super) struct Candidate {
     usage: u64,
     overrun: u64,
     wants: u64,
+    importance: u8,
 }
 
 impl Life {
@@ -47,6 +48,7 @@ impl Life {
                 usage: it.usage(),
                 overrun: it.overrun(),
                 wants: it.wants(),
+                importance: it.importance(),
             });
             let shown = shown.collect();
             let last = candidates.len().wrapping_sub(1);
@@ -136,9 +138,18 @@ impl Life {
                 usage,
                 overrun,
                 wants,
+                importance,
                 ..
             } = shown;
             let path = self.twin.path(group);
+            // One that goes as one with groups below matters as much as the most important of these.
+            let hooked = self.hooks.iter().map(|hook| hook.group);
+            let with = hooked.filter(|&of| {
+                let goes_along = self.twin.groups[group].together || of == group;
+                goes_along && self.twin.is_within(of, group) && !self.twin.is_spared(of)
+            });
+            let matters = with.chain([group]).map(|of| self.twin.importance(of)).max();
+            assert_eq!(Some(importance), matters, "the importance of {path}");
             assert!(
                 !is_known || asks.is_none_or(|asks| (wants > 0) == (asks == Some(group))),
                 "{wants} are wanted for {path}, and {asks:?} asks"

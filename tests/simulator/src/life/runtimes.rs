@@ -464,9 +464,26 @@ fn covers(rng: &mut Xoshiro256PlusPlus) -> Holds {
     );
     let local = root.inspect().allocated_local();
     ensure_eq!(local, 7, "allocated in the root itself");
-    root.inspect().show_uncharged(Bytes(more));
+    let beside = more << 10;
+    root.inspect().show_uncharged(Bytes(beside));
     let found = (root.inspect().uncharged(), group.inspect().uncharged());
-    ensure_eq!(found, (more, 0), "memory that no group is charged for");
+    ensure_eq!(found, (beside, 0), "memory that no group is charged for");
+    let table = root.snapshot(0);
+    let names: Vec<&str> = table.items().map(|(name, _)| name).collect();
+    for (name, bytes) in [("reserved", 0), ("allocated", allocated + more + 7)] {
+        let found = table.rows()[0].stats.get(name).copied().unwrap_or(0);
+        ensure_eq!(found, bytes as i64, "{name} in the table");
+        ensure!(names.contains(&name), "items of the table: {names:?}");
+    }
+    // The max of the root alone leaves it out.
+    let told = format!("memory that is not charged holds {}", Bytes(beside));
+    let tells = || {
+        let refused = group.try_charge(Bytes(100_001)).map(drop);
+        refused.is_err_and(|refused| refused.to_string().contains(&told))
+    };
+    ensure!(tells(), "a refusal of the root: {told}");
+    group.set_max(100_000).map_err(|error| error.to_string())?;
+    ensure!(!tells(), "a refusal of a group below the root: {told}");
     // SAFETY: as above.
     unsafe {
         other.uncharge(7);

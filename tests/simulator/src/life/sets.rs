@@ -1,10 +1,12 @@
 //! Many counters beside memory, in a tree of its own: sets of charges that are made or refused as
 //! one, and what else is charged to a counter of a group, by threads that come and go.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use memcg::{
-    Bytes, Charge, ChargeError, CounterKey, Group, GroupCounter, Limits, PageCounter, Runtime, Unit,
+    Bytes, Charge, ChargeError, CounterKey, Group, GroupCounter, Limits, PageCounter, Reclaim,
+    ReclaimContext, ReclaimPriority, Registration, Runtime, Unit,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -52,6 +54,23 @@ struct Sets {
     held: Vec<Held<Charge>>,
     /// Without a guard.
     raw: Vec<Held<u64>>,
+    /// Memory of that group that is there to be reclaimed for a set.
+    spare: Option<(usize, Arc<Spare>, Registration)>,
+}
+
+/// It gives what it is asked for.
+struct Spare(Mutex<Charge>);
+
+impl Spare {
+    fn held(&self) -> MutexGuard<'_, Charge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reclaim for Spare {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        self.held().shrink(Bytes(want))
+    }
 }
 
 fn live(steps: u8, seed: u64) -> Holds {
@@ -90,7 +109,15 @@ fn live(steps: u8, seed: u64) -> Holds {
         refused: [[0; COUNTERS]; PARENTS.len()],
         held: Vec::new(),
         raw: Vec::new(),
+        spare: None,
     };
+    if sets.rng.random() {
+        let of = sets.rng.random_range(0..2);
+        let spare = Arc::new(Spare(Mutex::new(sets.groups[of].force_charge(0))));
+        let asked = Arc::clone(&spare) as Arc<dyn Reclaim>;
+        let registration = sets.groups[of].register_reclaimer(asked, ReclaimPriority::NORMAL);
+        sets.spare = Some((of, spare, registration));
+    }
     for _ in 0..steps {
         sets.step()?;
         sets.agree()?;
@@ -143,7 +170,13 @@ impl Sets {
             .iter()
             .filter(|it| is_here(&it.levels, it.counter));
         let raw = self.raw.iter().filter(|it| is_here(&it.levels, it.counter));
-        held.map(|it| it.charge.bytes()).sum::<u64>() + raw.map(|it| it.charge).sum::<u64>()
+        let spare = self.spare.iter().filter(|(of, ..)| {
+            let levels = Sets::levels(*of);
+            is_here(&levels, 0)
+        });
+        held.map(|it| it.charge.bytes()).sum::<u64>()
+            + raw.map(|it| it.charge).sum::<u64>()
+            + spare.map(|(_, spare, _)| spare.held().bytes()).sum::<u64>()
     }
 
     /// The levels of a group, below `top`, that have no room for so many more.
@@ -244,7 +277,20 @@ impl Sets {
         Ok(())
     }
 
+    /// Some memory may be reclaimed for it.
     fn charge_set(&mut self, group: usize) -> Holds {
+        let spare = pick(&mut self.rng, &[0, 20, 100]);
+        let resize = |sets: &Sets, bytes: u64| {
+            let spare = sets.spare.iter();
+            spare.for_each(|(_, spare, _)| spare.held().force_resize(Bytes(bytes)));
+        };
+        resize(self, spare);
+        let charged = self.charge_set_beside(group);
+        resize(self, 0);
+        charged
+    }
+
+    fn charge_set_beside(&mut self, group: usize) -> Holds {
         let many = self.rng.random_range(1..=self.keys.len());
         let mut asked: Vec<(usize, u64)> = Vec::new();
         while asked.len() < many {
@@ -472,6 +518,7 @@ impl Sets {
 
     /// Nothing is left of what all have held.
     fn end(mut self) -> Holds {
+        self.spare = None;
         self.held.clear();
         for held in std::mem::take(&mut self.raw) {
             let of = self.counter(held.levels[0], held.counter);

@@ -2,9 +2,10 @@
 //! its own: each setting is known, and whose it is, and each tree tells all that it has changed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memcg::errors::{CreateError, SpecError};
+use memcg::errors::{CreateError, NameError, SpecError};
 use memcg::{
     ApplyOptions, Bytes, Charge, Group, GroupSpec, Limit, Limits, OomPolicy, Percent, Reclaim,
     ReclaimContext, ReclaimPriority, Registration, Runtime,
@@ -193,20 +194,42 @@ fn contradict(settings: &Settings) -> bool {
     pairs.into_iter().any(is_above) || critical > 0 && of(ELEVATED) > critical
 }
 
-/// It gives what it is asked for.
-struct Gives(Mutex<Charge>);
+/// It gives what it is asked for, and applies trees of its own meanwhile.
+struct Gives {
+    held: Mutex<Charge>,
+    group: Group,
+    /// A tree is being applied.
+    applies: AtomicBool,
+    fault: Mutex<Option<String>>,
+}
 
 impl Gives {
+    fn held(&self) -> MutexGuard<'_, Charge> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn bytes(&self) -> u64 {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.bytes()
+        self.held().bytes()
+    }
+
+    /// One tree at a time, however often another one is refused meanwhile.
+    fn apply(&self) {
+        for _ in 0..2 {
+            let applied = GroupSpec::new().apply(&self.group);
+            if !matches!(applied, Err(SpecError::Busy)) {
+                let fault = format!("a tree beside one that is being applied: {applied:?}");
+                *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+            }
+        }
     }
 }
 
 impl Reclaim for Gives {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.shrink(Bytes(want))
+        if self.applies.load(Ordering::SeqCst) {
+            self.apply();
+        }
+        self.held().shrink(Bytes(want))
     }
 }
 
@@ -246,6 +269,17 @@ impl Wanted {
         self.below.iter().fold(spec, with)
     }
 
+    /// The paths of those that contradict.
+    fn contradicting(&self, path: &str, paths: &mut Vec<String>) {
+        if contradict(&self.set) {
+            paths.push(path.to_string());
+        }
+        let above = path.trim_end_matches('/');
+        for (name, below) in &self.below {
+            below.contradicting(&format!("{above}/{name}"), paths);
+        }
+    }
+
     fn contradicts(&self) -> bool {
         contradict(&self.set) || self.below.iter().any(|(_, below)| below.contradicts())
     }
@@ -277,7 +311,12 @@ impl Tree {
         if rng.random() {
             let group = tree.create(rng, 0).unwrap_or(0);
             let held = tree.nodes[group].group.force_charge(0);
-            let cache = Arc::new(Gives(Mutex::new(held)));
+            let cache = Arc::new(Gives {
+                held: Mutex::new(held),
+                group: tree.nodes[group].group.clone(),
+                applies: AtomicBool::new(false),
+                fault: Mutex::default(),
+            });
             let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
             let registration = tree.nodes[group]
                 .group
@@ -438,14 +477,19 @@ impl Tree {
         let of = pick(rng, &online);
         match rng.random_range(0..12) {
             0..=2 => self.set(rng, of),
-            3 => self.set_max_now(rng, of),
+            3 => {
+                let of = self.marked(rng, MAX).unwrap_or(of);
+                self.set_max_now(rng, of)
+            }
             4 => {
+                let of = self.marked(rng, POLICY).unwrap_or(of);
                 let policy = policy(rng);
                 self.nodes[of].group.set_oom_policy(policy);
                 self.nodes[of].set[POLICY] = Some(Said::Policy(policy));
                 self.nodes[of].marks.remove(&POLICY);
                 Ok(())
             }
+            5 if rng.random_bool(0.3) => self.is_refused(rng, of),
             5 => {
                 if let Some(made) = self.create(rng, of) {
                     let found = self.nodes[of].group.child(self.nodes[made].name);
@@ -463,7 +507,11 @@ impl Tree {
                 let observes = rng.random();
                 self.nodes[of].observes = observes;
                 self.nodes[of].group.set_observe_only(observes);
-                Ok(())
+                if observes || self.is_observed(of) {
+                    return Ok(());
+                }
+                // They act from now on.
+                self.have_shrunk(|below| self.levels(below).any(|level| level == of), MAX)
             }
             7 => {
                 let bytes = pick(rng, &[1, 100, 400, 2_000]);
@@ -478,6 +526,58 @@ impl Tree {
             }
             _ => self.apply(rng, of),
         }
+    }
+
+    /// A name that cannot be, of a group or of a setting: the error says which, and where.
+    fn is_refused(&self, rng: &mut Xoshiro256PlusPlus, of: usize) -> Holds {
+        let group = &self.nodes[of].group;
+        let (before, path) = (group.children(), group.path());
+        let long = "x".repeat(Group::NAME_MAX + 1);
+        let (name, fault, is_of_setting) = pick(
+            rng,
+            &[
+                ("", NameError::Empty, true),
+                (long.as_str(), NameError::TooLong, true),
+                ("a\nb", NameError::Control, true),
+                ("a\u{200b}", NameError::Format, true),
+                ("a/b", NameError::Slash, false),
+                ("#a", NameError::Sharp, false),
+                (".", NameError::Dots, false),
+                ("..", NameError::Dots, false),
+            ],
+        );
+        let refused = group.create(name, Limits::new()).map(drop);
+        let found = match &refused {
+            Err(CreateError::Name { parent, fault, .. }) => Some((parent.id(), *fault)),
+            _ => None,
+        };
+        ensure_eq!(found, Some((group.id(), fault)), "{name:?}: {refused:?}");
+        if is_of_setting {
+            let limits = Limits::new().max(100).setting(name);
+            let refused = [
+                group
+                    .create("new", limits)
+                    .map(drop)
+                    .map_err(|it| it.to_string()),
+                group
+                    .set_limits(limits)
+                    .map(drop)
+                    .map_err(|it| it.to_string()),
+            ];
+            let told = [format!("\"new\" in {path}"), path]
+                .map(|at| Err(format!("cannot name a setting for {at}: {fault}")));
+            ensure_eq!(refused, told, "a setting of a name that cannot be");
+        }
+        let now = group.children();
+        ensure_eq!(now.len(), before.len(), "a group of a name that cannot be");
+        Ok(())
+    }
+
+    /// Often a group that has the setting from a tree.
+    fn marked(&self, rng: &mut Xoshiro256PlusPlus, setting: usize) -> Option<usize> {
+        let mut online = self.online();
+        online.retain(|&of| self.nodes[of].marks.contains(&setting));
+        (!online.is_empty() && rng.random_bool(0.7)).then(|| pick(rng, &online))
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus, of_root: bool, many: f64) -> Settings {
@@ -519,12 +619,14 @@ impl Tree {
             is_part && !of_own && self.max_above(of).is_none()
         });
         let is_of_nothing = parts.count() > 0;
+        let before: Vec<[u64; 5]> = self.nodes.iter().map(|node| node.bytes).collect();
         let set = self.nodes[of].group.set_limits(limits_of(&wanted));
         ensure_eq!(set.is_err(), is_of_nothing, "{set:?} of {wanted:?}");
         let Ok(above) = set else { return Ok(()) };
         self.say(of, &wanted);
         self.marks_go(of, &wanted);
         self.follow();
+        self.fallen_have_shrunk(&before)?;
         if !self.is_observed(of) {
             let live = self.live_of(of);
             let beyond = |kind: usize| {
@@ -533,6 +635,36 @@ impl Tree {
             };
             let known = beyond(MAX).into_iter().chain(beyond(HIGH)).max();
             ensure_eq!(above, known.unwrap_or(0), "above the limits {wanted:?}");
+        }
+        Ok(())
+    }
+
+    /// The cache has nothing left for those groups that are above such a limit.
+    fn have_shrunk(&self, is_meant: impl Fn(usize) -> bool, kind: usize) -> Holds {
+        let Some((cache, within, _)) = &self.cache else {
+            return Ok(());
+        };
+        let has_cache = |of: &usize| self.levels(*within).any(|level| level == *of);
+        for of in self.online().into_iter().filter(has_cache) {
+            let (most, live, left) = (self.nodes[of].bytes[kind], self.live_of(of), cache.bytes());
+            ensure!(
+                !is_meant(of) || self.is_observed(of) || left == 0 || live + left <= most,
+                "{live} bytes in {}, of {} {most}, and {left} in a cache",
+                self.nodes[of].group,
+                SETTINGS[kind]
+            );
+        }
+        Ok(())
+    }
+
+    /// What has fallen since then the cache has given back, as far as it can.
+    fn fallen_have_shrunk(&self, before: &[[u64; 5]]) -> Holds {
+        for kind in [MAX, HIGH] {
+            let has_fallen = |of: usize| {
+                let before = before.get(of).map_or(0, |before| before[kind]);
+                self.nodes[of].bytes[kind] < before
+            };
+            self.have_shrunk(has_fallen, kind)?;
         }
         Ok(())
     }
@@ -616,10 +748,21 @@ impl Tree {
         let (prunes, keeps) = (rng.random_bool(0.3), rng.random());
         let options = ApplyOptions::new().prune(prunes).keep_excess(keeps);
         if let Some((cache, _, _)) = &self.cache {
-            let mut held = cache.0.lock().unwrap_or_else(PoisonError::into_inner);
-            held.force_resize(Bytes(pick(rng, &[0, 300, 3_000])));
+            cache
+                .held()
+                .force_resize(Bytes(pick(rng, &[0, 300, 3_000])));
+            cache.applies.store(true, Ordering::SeqCst);
         }
+        #[cfg(feature = "adapters")]
+        is_written(&wanted.spec())?;
         let applied = wanted.spec().apply_with(&self.nodes[top].group, options);
+        if let Some((cache, _, _)) = &self.cache {
+            cache.applies.store(false, Ordering::SeqCst);
+            let mut fault = cache.fault.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(fault) = fault.take() {
+                return Err(fault);
+            }
+        }
         let limited = self.max_above(top);
         let refuses = wanted.contradicts() || self.is_of_nothing(&wanted, Some(top), limited);
         let told = applied
@@ -630,8 +773,20 @@ impl Tree {
         let changes = match applied {
             Ok(changes) => changes,
             // All is as it was.
-            Err(SpecError::Contradiction { .. }) if wanted.contradicts() => return Ok(()),
-            Err(SpecError::PercentOfNothing { .. }) if refuses => return Ok(()),
+            Err(SpecError::Contradiction { path, .. }) if wanted.contradicts() => {
+                let mut paths = Vec::new();
+                wanted.contradicting(&self.nodes[top].group.path(), &mut paths);
+                ensure!(
+                    paths.contains(&path) && told.starts_with(&path),
+                    "{told}, and not of {paths:?}"
+                );
+                return Ok(());
+            }
+            Err(SpecError::PercentOfNothing { path, .. }) if refuses => {
+                let of = self.nodes[top].group.path();
+                ensure!(path.starts_with(&of), "{told}, and it is applied to {of}");
+                return Ok(());
+            }
             Err(SpecError::Create(CreateError::Full { most, .. })) if !refuses => {
                 ensure_eq!(most, MOST, "groups that there may be");
                 self.is_over = self.has_part_of_nothing();
@@ -651,10 +806,11 @@ impl Tree {
         };
         ensure!(!refuses, "a tree that cannot be: {:?}", wanted.spec());
         let mut lines = Vec::new();
-        let before: Vec<u64> = self.nodes.iter().map(|node| node.bytes[MAX]).collect();
+        let before: Vec<[u64; 5]> = self.nodes.iter().map(|node| node.bytes).collect();
         let mut named = Vec::new();
         self.follow_tree(&wanted, top, &mut named, &mut lines)?;
         self.follow();
+        self.fallen_have_shrunk(&before)?;
         self.follow_excess(&named, &before, keeps, &mut lines)?;
         if prunes {
             self.follow_prune(&named, before.len(), &mut lines);
@@ -760,25 +916,16 @@ impl Tree {
     fn follow_excess(
         &self,
         named: &[(usize, Vec<&'static str>)],
-        before: &[u64],
+        before: &[[u64; 5]],
         keeps: bool,
         lines: &mut Vec<String>,
     ) -> Holds {
         for &(of, _) in named.iter().filter(|(of, _)| *of < before.len()) {
             let max = self.nodes[of].bytes[MAX];
-            if max >= before[of] || self.is_observed(of) {
+            if max >= before[of][MAX] || self.is_observed(of) {
                 continue;
             }
             let (path, live) = (self.nodes[of].group.path(), self.live_of(of));
-            if let Some((cache, within, _)) = &self.cache
-                && self.levels(*within).any(|level| level == of)
-            {
-                let left = cache.bytes();
-                ensure!(
-                    live + left <= max || left == 0,
-                    "{live} bytes in {path}, of {max}, and {left} in a cache"
-                );
-            }
             let excess = live.saturating_sub(max);
             ensure!(excess == 0 || keeps, "{excess} above the max of {path}");
             if excess > 0 {
@@ -813,6 +960,31 @@ impl Tree {
             }
         }
     }
+}
+
+/// What is written of a tree says the same again. What it says twice, or of nothing, is a mistake.
+#[cfg(feature = "adapters")]
+fn is_written(spec: &GroupSpec) -> Holds {
+    let text = serde_json::to_string(spec).map_err(|error| error.to_string())?;
+    let read = |text: &str| serde_json::from_str::<GroupSpec>(text);
+    match read(&text) {
+        // Not what names a setting: that is of the program.
+        Ok(again) => ensure_eq!(
+            serde_json::to_string(&again).ok().as_deref(),
+            Some(text.as_str()),
+            "a tree that is written and read"
+        ),
+        Err(error) => ensure!(spec.check().is_err(), "{error}, of {text}"),
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let twice = read(&format!("{{\"{key}\":{value},{}", &text[1..]));
+        ensure!(twice.is_err(), "{key} is there twice in {text}: {twice:?}");
+    }
+    let other = read(&format!("{{\"other\":1,{}", &text[1..]).replace(",}", "}"));
+    ensure!(other.is_err(), "another field beside {text}: {other:?}");
+    Ok(())
 }
 
 fn percent(of: u8) -> Percent {

@@ -270,7 +270,7 @@ impl Life {
         any
     }
 
-    fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
+    pub(super) fn begin(&mut self, op: &Op, group: u8, size: Size, act: Option<Act>) {
         let room = self.tasks.len() < TASKS_MAX && !self.handles[0].is_empty();
         let Some(group) = self.group(group).filter(|_| room) else {
             return;
@@ -372,6 +372,11 @@ impl Life {
             }
             Poll::Pending => {
                 assert!(time != Some(Duration::ZERO), "it has no time to wait");
+                assert!(
+                    !self.waits_for_itself(group),
+                    "{bytes} bytes of {} wait, which was cancelled",
+                    self.twin.path(group)
+                );
                 let before = self.twin.admits(group, 0, bytes, None);
                 let waits_alone = self.waiting().next().is_none() && !self.adapters_wait();
                 if task.may_be_delayed && before.is_ok() {
@@ -427,7 +432,10 @@ impl Life {
                 self.tasks.insert(at, task);
             }
             // One that a thread of the runtime serves may be polled before it is woken.
-            (Poll::Ready(Ok(charge)), None) if self.keeps => self.keep(charge, group, 0, bytes),
+            (Poll::Ready(Ok(charge)), None) if self.keeps => {
+                self.pass_those_in_line(bytes);
+                self.keep(charge, group, 0, bytes);
+            }
             (Poll::Ready(Err(error)), None) if self.keeps && error.is_cancelled() => {}
             (Poll::Ready(Err(error)), None) if task.is_thread() => {
                 self.refuse_thread(&task, &error)
@@ -437,6 +445,10 @@ impl Life {
                     self.take_up_delayed(at, task, false);
                 }
                 self.twin.held.remove(&key);
+                if end == Some(End::Unknown) {
+                    // It has passed those before it, which only the poll tells.
+                    self.pass_those_in_line(bytes);
+                }
                 self.keep(charge, group, 0, bytes);
             }
             (Poll::Ready(Err(error)), Some(end)) => {

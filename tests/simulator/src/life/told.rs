@@ -4,9 +4,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memcg::{Event, EventFuture};
+use memcg::figures::Events;
+use memcg::simulated_time as clock;
+use memcg::{Event, EventFuture, Group, Limit, Limits};
 
 use super::Life;
 use crate::holds::{Holds, ensure, ensure_eq};
@@ -21,6 +23,8 @@ pub(super) struct Awaited {
     group: usize,
     event: Event,
     seen: u64,
+    /// Those below do not count.
+    local: bool,
     rung: Arc<Rung>,
 }
 
@@ -45,6 +49,11 @@ impl Wake for Rung {
     }
 }
 
+fn events_of(group: &Group, local: bool) -> Events {
+    let events = group.events();
+    if local { events.local() } else { events }
+}
+
 impl Awaited {
     fn poll(&mut self) -> Poll<u64> {
         self.rung.begin_again();
@@ -67,8 +76,9 @@ impl Life {
         let event = Event::ALL[usize::from(event) % Event::ALL.len()];
         self.wait_since_reading(op, event);
         self.read_events = Some((group, self.handle(group).events()));
+        let local = self.some(op).is_multiple_of(2);
         let (future, seen) = self.on(op, group, move |group| {
-            let events = group.events();
+            let events = events_of(group, local);
             (events.changed(event), events.get(event))
         });
         let mut awaited = Awaited {
@@ -76,6 +86,7 @@ impl Life {
             group,
             event,
             seen,
+            local,
             rung: Arc::default(),
         };
         let (awaited, polled) = self.actor(op).run(move || {
@@ -118,6 +129,7 @@ impl Life {
             group,
             event,
             seen,
+            local,
             rung,
             ..
         } in &self.awaited
@@ -125,7 +137,7 @@ impl Life {
             let Some(handle) = self.handles[*group].first() else {
                 continue;
             };
-            let now = handle.events().get(*event);
+            let now = events_of(handle, *local).get(*event);
             let is_rung = rung.0.load(Ordering::SeqCst);
             ensure!(
                 now == *seen || is_rung,
@@ -171,11 +183,63 @@ impl Life {
                 found, known,
                 "{path} is below its high, online: {is_online}"
             );
+            // Where caches would give, highs are not moved.
+            if is_online && is_above && !self.had_caches && self.tasks.is_empty() {
+                self.wait_below_high(op, group);
+            }
         }
     }
 
+    /// A thread waits until usage is below all highs: what is so at the end of its time counts.
+    fn wait_below_high(&mut self, op: &Op, group: usize) {
+        let above = self.handle(group).ancestors();
+        let above = above.chain([self.handle(group).clone()]);
+        let highs: Vec<_> = above.map(|level| (level.limits().high, level)).collect();
+        // A part of a max may be one of nothing by now.
+        if highs
+            .iter()
+            .any(|(high, _)| matches!(high, Some(Limit::Percent(_))))
+        {
+            return;
+        }
+        let time = Duration::from_millis([3, 25, 40][self.some(op) % 3]);
+        let actor = self.actor(op);
+        let handle = self.handle(group).clone();
+        let waits = actor.begin(move || handle.below_high().wait(time));
+        assert!(
+            actor.look(&waits).is_none(),
+            "it is above, and waits no time"
+        );
+        let set = |level: &Group, high| {
+            let mut limits = Limits::new();
+            limits.high = high;
+            level.set_limits(limits).expect("a high that was set");
+        };
+        let ends = !self.some(op).is_multiple_of(4);
+        if ends {
+            highs
+                .iter()
+                .for_each(|(_, level)| set(level, Some(Limit::Unlimited)));
+        }
+        clock::advance(time);
+        let until = Instant::now() + Duration::from_secs(20);
+        let found = loop {
+            match actor.look(&waits) {
+                Some(found) => break found,
+                None => assert!(Instant::now() < until, "the wait does not end"),
+            }
+        };
+        highs.iter().for_each(|(high, level)| set(level, *high));
+        assert_eq!(
+            found,
+            ends,
+            "usage of {} is below its highs at the end of {time:?}",
+            self.twin.path(group)
+        );
+    }
+
     /// The delay of a charge of so many bytes, as the twin has it.
-    pub(super) fn delay_holds(&self, handle: &memcg::Group, group: usize) -> Holds {
+    pub(super) fn delay_holds(&self, handle: &Group, group: usize) -> Holds {
         for bytes in [300, 4_096, 100_000] {
             let (found, known) = (
                 handle.inspect().high_delay(memcg::Bytes(bytes)),
@@ -192,7 +256,7 @@ impl Life {
         let children = handle.memory().children_low_usage();
         let online = |&child: &usize| self.twin.groups[child].online;
         let claims = self.twin.children(group).filter(online).map(|child| {
-            let used = self.handles[child].first().map(memcg::Group::usage)?;
+            let used = self.handles[child].first().map(Group::usage)?;
             Some(used.min(self.twin.groups[child].low))
         });
         if let Some(claims) = claims.collect::<Option<Vec<u64>>>() {
