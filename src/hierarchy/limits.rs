@@ -4,6 +4,7 @@
 //! moves. The thread that does this holds the tree's lock. For limits that an offline group loses
 //! it also holds the lock of the group's shard.
 
+use std::collections::HashSet;
 use std::ptr;
 
 use crate::counter::object::Counter;
@@ -11,6 +12,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{LazySlowPath, SlowPath};
 use crate::counter::{at_limit, links, look, thresholds};
+use crate::error::CounterId;
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
@@ -229,7 +231,14 @@ fn apply(
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
 /// bytes.
 fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
-    let by_program = matches!(moves, MaxMove::ByProgram);
+    // Groups whose max the program sets with this one. A part of such a max is set, too, where it
+    // stays as it is: it no longer moves by itself. A part of another max does as that does.
+    let mut set = HashSet::from([top.id()]);
+    let is_of_set = |counter: &Counter, set: &HashSet<CounterId>| {
+        let mut above = counter.path_to_root().skip(1);
+        let of = above.find(|level| level.max() != u64::MAX);
+        of.is_some_and(|of| set.contains(&of.id()))
+    };
     for counter in &links::pin_below(top) {
         // Of its own max a group has one percentage.
         // Mutation: a-part-of-its-own-max-stays-as-that-moves
@@ -239,11 +248,15 @@ fn follow(stocks: &mut Stocks, top: &Counter, moves: MaxMove) {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set
                 && let Ok(bytes) = resolve(counter, kind, as_set, counter.max())
-                // A max that stays as it is has been set by the program, too: it no longer moves by
-                // itself.
-                && (bytes != value(counter, kind) || kind == LimitKind::Max && by_program)
+                && (bytes != value(counter, kind)
+                    || kind == LimitKind::Max
+                        && matches!(moves, MaxMove::ByProgram)
+                        && is_of_set(counter, &set))
             {
                 apply(stocks, counter, kind, bytes, moves);
+                if kind == LimitKind::Max {
+                    set.insert(counter.id());
+                }
             }
         }
     }

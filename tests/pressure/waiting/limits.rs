@@ -279,6 +279,26 @@ fn a_part_of_a_max_that_the_program_sets_turns_away_at_once() {
     }
 }
 
+/// A part of another max does as that does.
+#[test]
+fn a_part_of_a_max_that_moves_by_itself_waits_whatever_is_set_above() {
+    for runtime in runtimes() {
+        let root = runtime.root();
+        set_max(&root, 20 * KIB);
+        let top = limited(&root, "top", 10 * KIB);
+        let half = top
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
+        let _held = charge(&create(&top, "other"), 10 * KIB);
+        let mut waiter = in_line(&half, 4 * KIB);
+        top.inspect().move_max(Bytes(4 * KIB));
+        set_max(&root, 20 * KIB);
+        assert_woken(&waiter, false);
+        set_max(&top, 4 * KIB);
+        assert_never(turned_away(&mut waiter), &half, 4 * KIB);
+    }
+}
+
 /// A max that only counted acts again.
 #[test]
 fn a_max_that_acts_again_turns_away() {

@@ -291,6 +291,8 @@ impl Lines {
 
     /// The max of a group was set, or has moved by itself; and those below that are parts of it.
     fn follow(&mut self, moved: usize, by_itself: bool) {
+        // Parts of what the program sets are set with it, though they stay as they are.
+        let mut set = vec![moved];
         // A group comes after those above it.
         for level in 0..PARENTS.len() {
             let is_it = level == moved;
@@ -298,9 +300,11 @@ impl Lines {
                 let mut above = Lines::levels(level).into_iter().skip(1);
                 let of = above.find(|&above| self.max[above] < u64::MAX).unwrap_or(0);
                 let now = part.of(self.max[of]);
-                if !is_it && now == self.max[level] {
+                let is_set = !by_itself && set.contains(&of);
+                if !is_it && !is_set && now == self.max[level] {
                     continue;
                 }
+                set.push(level);
                 if by_itself {
                     self.falls[level].push((clock::now(), self.max[level]));
                 }
