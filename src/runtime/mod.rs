@@ -140,8 +140,8 @@ impl Runtime {
     ///
     /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates.
     /// It is exact at a quiescent point; charges and uncharges in flight show up as faults. That
-    /// [`live`](Group::live) is 0 does not say yet that there are none: bytes that are given back
-    /// are credit first, and a thread may be taking it off its levels.
+    /// [`live`](Group::live) is 0 does not say that there are none: bytes that are given back are
+    /// credit first, and a thread may be taking that off its levels.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -235,9 +235,9 @@ impl Runtime {
     /// give back theirs, too; the figure leaves them out.
     ///
     /// Credit is idle where the last two calls found the same, and at once where its thread has
-    /// ended or its group is offline. So with one call in each period, credit is uncharged after two to three periods.
-    /// [`start_flusher`](Self::start_flusher) calls this in each of its own. Usage then comes down
-    /// to [`live`](crate::Group::live) in each group whose threads sleep.
+    /// ended or its group is offline. So with one call in each period, credit is uncharged after
+    /// two to three periods. [`start_flusher`](Self::start_flusher) calls this in each of its own.
+    /// Usage then comes down to [`live`](crate::Group::live) in each group whose threads sleep.
     ///
     /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it
     /// without this. What it changes is [`usage`](crate::Group::usage), and how often a limit has
@@ -247,10 +247,11 @@ impl Runtime {
     /// over and over, may look idle; it then refills once, in every third call at most.
     ///
     /// The call looks at every slot of every thread. It runs one barrier for each 4,096 slots with
-    /// idle credit, one where groups have gone offline, and none where no credit is idle. It holds the tree's lock for those 4,096 at
-    /// most, or for as many central stocks. The call remembers 16 bytes for each slot with credit.
-    /// Another call waits meanwhile, and the flusher leaves its own out. Inside an allocator that
-    /// charges the call does nothing and returns 0.
+    /// idle credit, one where groups have gone offline, and none where no credit is idle. It holds
+    /// the tree's lock for those 4,096 at most, for as many central stocks, or for all groups that
+    /// have gone offline. The call remembers 16 bytes for each slot with credit. Another call waits
+    /// meanwhile, and the flusher leaves its own out. Inside an allocator that charges the call does
+    /// nothing and returns 0.
     ///
     /// ```
     /// use memcg::{Bytes, Runtime};
