@@ -51,6 +51,22 @@ pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
         .map_or(n, |cover| CoverSide::Reserved.come(cover.spare(), n).1)
 }
 
+/// Returns what `n` reserved bytes add to a usage that a level of the path had when it refused them.
+/// Credit may have been drained since, and with it spare: so it is the sums that count, and not what
+/// spare is now.
+pub(crate) fn added_to(counter: &Counter, n: u64, level: &Counter, usage: u64) -> u64 {
+    let covers = covering(counter).find(|covering| ptr::eq(*covering, level));
+    let Some(cover) = covers.and_then(Counter::cover) else {
+        return rise_at(counter, n, level);
+    };
+    let reserved = cover.reserved();
+    let allocated = reserved.saturating_add_signed(cover.spare().saturating_neg());
+    reserved
+        .saturating_add(n)
+        .max(allocated)
+        .saturating_sub(usage)
+}
+
 /// Returns the part of the `credit` below a counter that is in its usage. In a group that covers,
 /// reserved bytes pay for credit as for any allocated bytes; only what is unpaid has raised usage.
 pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {

@@ -182,7 +182,7 @@ impl OverLimitError {
             requester: Group::pinned(requester.first()),
             counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
             requested,
-            adds: cover::rise_at(requester, requested, level),
+            adds: cover::added_to(requester, requested, level, refusal.usage),
             usage: refusal.usage,
             max: refusal.max,
             is_behind: refusal.is_behind,

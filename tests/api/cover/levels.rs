@@ -167,3 +167,24 @@ fn a_charge_in_line_waits_for_enough() {
         );
     }
 }
+
+/// What is short is short of the sums: the credit that allocated bytes were counted with is drained
+/// by the time the refusal is written.
+#[test]
+fn what_is_short_leaves_out_what_reserved_bytes_will_pay_for() {
+    let builder = Runtime::builder().batch(Bytes(256)).adaptive(false);
+    let runtime = LeftEmpty::by(assert_verified, builder.build().unwrap());
+    let limits = Limits::new().max(600).cover_allocations();
+    let tenant = runtime.root().create("t", limits).unwrap();
+    let query = covering(&tenant, "q");
+    let reserved = tenant.charge(300).unwrap();
+    // The second object finds credit of the first.
+    let objects = [Object::of(&query, 200), Object::of(&query, 150)];
+    for more in [301, 320, 600] {
+        let refused = query.try_charge(more).unwrap_err();
+        let full = refused.over_limit().expect("above a max");
+        let short = 300 + more as u64 - 600;
+        assert_eq!((full.group(), full.want()), (&tenant, short), "{refused}");
+    }
+    drop((reserved, objects));
+}
