@@ -167,7 +167,9 @@ impl Pressure {
             *lock(&self.fault) = Some(format!("{refused} wants {}", refused.want()));
         }
         let told = lock(&self.told).replace((refused.level, refused.usage));
+        // What it has given may be credit by now, which the usage has in it still.
         if told.is_some_and(|(level, used)| level == refused.level && used <= refused.usage)
+            && refused.stocked_bound == 0
             && self
                 .cache()
                 .as_ref()
