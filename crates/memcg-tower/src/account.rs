@@ -117,7 +117,7 @@ impl<D: Buf> Waiting<D> {
             }),
             Err(refused) => {
                 // Mutation: a-body-that-is-refused-is-no-answer
-                account.fail_refused(&refused, len(&frame));
+                account.fail_refused(&refused);
                 Err(BodyError::Refused(refused))
             }
         })
@@ -485,7 +485,9 @@ impl Account {
     }
 
     /// A frame that has waited in vain.
-    fn fail_refused(&self, refused: &ChargeError, due: u64) {
+    fn fail_refused(&self, refused: &ChargeError) {
+        // Of a frame that is larger than the window no more than that was asked for.
+        let due = refused.requested();
         // Mutation: a-body-too-large-waits-for-nobody
         let total = self.bytes().saturating_add(due);
         self.fail(Refusal::of_charge(

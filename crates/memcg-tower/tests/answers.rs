@@ -550,6 +550,33 @@ async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
     scene.assert_given_back();
 }
 
+/// A frame that is larger than the tenant's max, and of which the window asks for a part.
+#[tokio::test]
+async fn a_window_bounds_what_is_too_large() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let service =
+        scene
+            .layer()
+            .body_window(8 * KIB)
+            .layer(service_fn(move |request: Request<InBody>| {
+                let acme = acme.clone();
+                async move {
+                    // Others come meanwhile.
+                    let _others = acme.charge(96 * KIB).unwrap();
+                    let read = request.into_body().collect().await;
+                    ok(format!("{}", read.is_ok()))
+                }
+            }));
+    let response = service.oneshot(sized("acme", 200 * KIB)).await.unwrap();
+    assert_eq!(
+        (response.status(), retry(&response)),
+        (429.try_into().unwrap(), Some(1))
+    );
+    drop(response);
+    scene.assert_given_back();
+}
+
 #[tokio::test]
 async fn a_large_frame_of_a_response_is_charged_or_waits() {
     let scene = Scene::new();

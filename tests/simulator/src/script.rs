@@ -992,6 +992,9 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Set(group, Kind::High, Size::Above(300)));
             let bytes = pick(rng, &[65, 400, 1_000]);
             story.push(What::CentralTake(group, Size::Bytes(bytes)));
+            // Or what comes back, for usage is far above it.
+            story.push(What::Charge(group, Verb::Force, Size::Bytes(20_000)));
+            story.extend((0..3).map(|_| What::CentralGive(rng.random())));
             story.push(What::Unset(group, Kind::High));
             story
         }

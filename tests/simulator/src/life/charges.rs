@@ -743,6 +743,13 @@ impl Life {
                     return;
                 }
                 let (key, charge) = self.charges.swap_remove(at);
+                let group = self.twin.of(key).group;
+                let walks = self.shared.is_quiet()
+                    && self.twin.levels(group).any(|level| {
+                        let of = &self.twin.groups[level];
+                        let limit = of.high.min(of.max[0]);
+                        !self.twin.is_observed(level) && self.twin.live(level, 0) > limit
+                    });
                 self.twin.release(key);
                 self.keeps = true;
                 self.central = true;
@@ -750,10 +757,17 @@ impl Life {
                 let number = held as usize % self.handles.len();
                 let other = self.handles[number].first();
                 let other = other.filter(|_| held % 3 == 1).cloned();
-                self.actor(op).run(move || {
+                let [before, after] = self.actor(op).run(move || {
                     let group = other.unwrap_or_else(|| charge.group());
-                    CentralStock::of(&group).give_back(charge);
+                    let stock = CentralStock::of(&group);
+                    let before = stock.credit();
+                    stock.give_back(charge);
+                    [before, stock.credit()]
                 });
+                assert!(
+                    !walks || after <= before,
+                    "above a limit a central stock has {after} bytes, and {before} before"
+                );
             }
             _ => unreachable!("an operation on a charge"),
         }
