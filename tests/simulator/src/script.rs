@@ -295,7 +295,7 @@ pub enum What {
 
     /// Takes from a central stock.
     CentralTake(u8, Size),
-    /// Gives a charge back to the central stock of its group.
+    /// Gives a charge back to the central stock of its group; from half of all numbers on the newest.
     CentralGive(u8),
     /// Closes it.
     CentralRelease(u8),
@@ -990,11 +990,14 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.extend((0..3).map(|_| What::CentralGive(rng.random())));
             }
             story.push(What::Set(group, Kind::High, Size::Above(300)));
-            let bytes = pick(rng, &[65, 400, 1_000]);
-            story.push(What::CentralTake(group, Size::Bytes(bytes)));
-            // Or what comes back, for usage is far above it.
-            story.push(What::Charge(group, Verb::Force, Size::Bytes(20_000)));
-            story.extend((0..3).map(|_| What::CentralGive(rng.random())));
+            if rng.random() {
+                let bytes = pick(rng, &[65, 400, 1_000]);
+                story.push(What::CentralTake(group, Size::Bytes(bytes)));
+            } else {
+                // So far above it that no credit would help.
+                let force = |bytes| What::Charge(group, Verb::Force, Size::Bytes(bytes));
+                story.extend([force(20_000), force(64), What::CentralGive(u8::MAX)]);
+            }
             story.push(What::Unset(group, Kind::High));
             story
         }

@@ -576,9 +576,15 @@ impl Life {
             | What::Split(number, _)
             | What::Take(number)
             | What::Transfer(number, _)
-            | What::Drop(number)
-            | What::CentralGive(number) => {
+            | What::Drop(number) => {
                 if let Some(at) = self.pick(number) {
+                    self.step_part(op, at);
+                }
+            }
+            What::CentralGive(number) => {
+                let newest = self.charges.len().checked_sub(1);
+                let newest = newest.filter(|_| number > u8::MAX / 2);
+                if let Some(at) = newest.or_else(|| self.pick(number)) {
                     self.step_part(op, at);
                 }
             }

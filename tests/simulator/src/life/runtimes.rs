@@ -12,7 +12,8 @@ use memcg::figures::Stats;
 use memcg::kmem::{NodeId, NumaTable, Placement};
 use memcg::simulated_time as clock;
 use memcg::{
-    BuildError, Bytes, CounterKey, Freshness, Group, Limit, Limits, Runtime, StatKey, Unit,
+    BuildError, Bytes, CounterKey, Event, Freshness, Group, Limit, Limits, OnFull, Runtime,
+    StatKey, Unit,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -400,22 +401,28 @@ fn was_deep(rng: &mut Xoshiro256PlusPlus) -> Holds {
         .build()
         .map_err(|error| error.to_string())?;
     let mut lowest = runtime.root();
+    // One thread writes in all of them between two flushes.
+    let each = rng.random_range(1..4);
     for _ in 0..DEEP {
         let below = lowest.create(0, Limits::new());
         lowest = below.map_err(|error| error.to_string())?;
+        lowest.stat_add(StatKey::ANON, each);
     }
-    let written = rng.random_range(1..1 << 20);
-    lowest.stat_add(StatKey::ANON, written);
+    let more = rng.random_range(1..1 << 20);
+    lowest.stat_add(StatKey::ANON, more);
+    let written = more + each * DEEP as i64;
     // An error shows the beginning and the end of a path.
     lowest.set_max(0).map_err(|error| error.to_string())?;
     let told = lowest
-        .try_charge(1)
+        .charge_with(1, OnFull::Reclaim)
         .map(drop)
         .map_err(|error| error.to_string());
     let shown = told.map_or_else(|told| told.chars().count(), |()| 0);
     ensure!((1..TOLD).contains(&shown), "an error of {shown} characters");
-    let before = runtime.own_bytes().cells;
     let root = runtime.root();
+    let counted = [&lowest, &root].map(|group| group.events().get(Event::Max));
+    ensure_eq!(counted, [1, 1], "refusals that are counted at each end");
+    let before = runtime.own_bytes().cells;
     root.inspect().flush();
     let found = root.read(Freshness::Stale).get(StatKey::ANON);
     ensure_eq!(found, written, "what is written far below");
