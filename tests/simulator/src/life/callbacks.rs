@@ -1167,14 +1167,20 @@ impl Life {
             && victims.any(|&(victim, _)| self.is_asked_for_all(victim))
     }
 
+    /// A victim that is waited for, whose work is told so.
+    pub(super) fn is_told_to_go(&self, group: usize) -> bool {
+        let mut victims = self.victims.iter();
+        self.shared.is_quiet()
+            && !self.together
+            && victims.any(|&(victim, _)| victim == group)
+            && self.is_asked_for_all(group)
+    }
+
     /// A victim that is waited for is told so at its checkpoints, whatever other victims do.
     pub(super) fn check_victims(&mut self, op: &Op) {
         self.forget_victims();
-        if !self.shared.is_quiet() || self.together {
-            return;
-        }
         for &(group, _) in &self.victims {
-            if !self.is_asked_for_all(group) {
+            if !self.is_told_to_go(group) {
                 continue;
             }
             let is_cancelled = self.on(op, group, |group| {
