@@ -807,6 +807,27 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Charge(group, Verb::Plain, Size::Bytes(300)));
             story
         }
+        // A max, or a high, falls below what caches hold: what one does not give at once is asked of it
+        // again, and no more than that.
+        What::Cache(group, ..) if rng.random_bool(0.15) => {
+            let natures = [Nature::Half, Nature::Half, Nature::Refills, Nature::Honest];
+            let mut story = vec![What::Unset(0, Kind::Max), What::Unset(group, Kind::Max)];
+            for _ in 0..2 {
+                story.push(What::Cache(
+                    group,
+                    pick(rng, &natures),
+                    rng.random_range(0..3),
+                ));
+            }
+            story.extend((0..8).map(|_| What::Fill(pick_cache(rng), Size::Bytes(20_000))));
+            let kinds = [Kind::Max, Kind::Max, Kind::High];
+            for bytes in [30_000, 3_000] {
+                let of = pick(rng, &[group, group, 0]);
+                story.push(What::Set(of, pick(rng, &kinds), Size::Bytes(bytes)));
+            }
+            story.extend([What::Unset(group, Kind::Max), What::Unset(0, Kind::Max)]);
+            story
+        }
         // What is asked of several caches, some of which are in excess or protected, give nothing, or
         // begin later.
         What::Cache(group, ..) if rng.random_bool(0.3) => {

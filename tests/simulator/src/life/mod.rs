@@ -344,7 +344,9 @@ impl Life {
     }
 
     fn step(&mut self, op: &Op) {
-        self.shared.begin();
+        let usage = self.handles[0].first().map_or(0, Group::usage);
+        self.shared
+            .begin(usage.saturating_sub(self.twin.live(0, 0)));
         self.asking = None;
         self.was_ordered = false;
         self.began = clock::now();
