@@ -135,9 +135,10 @@ pub(crate) fn begin<'a>(
     if chooses && victims::is_cancelled(group) {
         return FirstPoll::Ended(Err(ChargeFailure::Cancelled));
     }
-    // The thread that chooses a victim counts the event.
+    // The thread that chooses a victim counts the event. For a charge without time none chooses.
+    let counted = chooses && !time.is_zero();
     let ticket = line::enqueue(group, bytes, level, holder, None);
-    let in_line = InLine::begin(ticket, level, chooses, time);
+    let in_line = InLine::begin(ticket, level, counted, time);
     in_line.has_room_made();
     FirstPoll::InLine(in_line)
 }

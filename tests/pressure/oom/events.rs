@@ -59,6 +59,22 @@ fn one_oom_for_a_future_that_waits() {
     }
 }
 
+/// One that has no time leaves nothing to another thread, and is counted all the same.
+#[test]
+fn one_oom_for_a_future_without_time() {
+    for runtime in runtimes() {
+        let (domain, _victims) = domain(&runtime);
+        let [hog, other] = ["hog", "other"].map(|name| create(&domain, name));
+        let _held = charge(&hog, 100 * KIB);
+        let ended = block_on(other.charge_async(Bytes(KIB)).timeout(Duration::ZERO));
+        assert!(
+            matches!(&ended, Err(error) if error.is_timeout()),
+            "{ended:?}"
+        );
+        assert_eq!((alls(&domain), domain.refused_count()), ([1, 0, 0], 1));
+    }
+}
+
 /// Listeners are notified, at the victim and above.
 #[test]
 fn listeners_are_notified() {

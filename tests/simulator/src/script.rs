@@ -807,6 +807,27 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::Charge(group, Verb::Plain, Size::Bytes(300)));
             story
         }
+        // A max, or a high, falls below what caches hold: what one does not give at once is asked of it
+        // again, and no more than that.
+        What::Cache(group, ..) if rng.random_bool(0.15) => {
+            let natures = [Nature::Half, Nature::Half, Nature::Refills, Nature::Honest];
+            let mut story = vec![What::Unset(0, Kind::Max), What::Unset(group, Kind::Max)];
+            for _ in 0..2 {
+                story.push(What::Cache(
+                    group,
+                    pick(rng, &natures),
+                    rng.random_range(0..3),
+                ));
+            }
+            story.extend((0..8).map(|_| What::Fill(pick_cache(rng), Size::Bytes(20_000))));
+            let kinds = [Kind::Max, Kind::Max, Kind::High];
+            for bytes in [30_000, 3_000] {
+                let of = pick(rng, &[group, group, 0]);
+                story.push(What::Set(of, pick(rng, &kinds), Size::Bytes(bytes)));
+            }
+            story.extend([What::Unset(group, Kind::Max), What::Unset(0, Kind::Max)]);
+            story
+        }
         // What is asked of several caches, some of which are in excess or protected, give nothing, or
         // begin later.
         What::Cache(group, ..) if rng.random_bool(0.3) => {
@@ -920,17 +941,28 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story
         }
         // Work is delayed above a high, whatever it has charged last; and is not once its group has
-        // gone.
-        What::Checkpoint(group) if rng.random_bool(0.5) => {
+        // gone, or is cancelled.
+        What::Checkpoint(group) if rng.random_bool(0.7) => {
             let mut story: Vec<_> = (0..4).map(What::DropTask).collect();
             story.push(What::Unset(group, Kind::Max));
+            let is_victim = rng.random();
+            if is_victim {
+                story.push(What::Unset(0, Kind::Max));
+                story.push(What::Hook(group, 300, Act::Nothing));
+                story.push(What::Oom(group, true));
+            }
             story.push(What::Charge(group, Verb::Try, Size::Bytes(4_096)));
             story.push(What::Set(
                 group,
                 Kind::High,
                 Size::Bytes(pick(rng, &[0, 1_024, 3_000])),
             ));
-            story.extend([What::Checkpoint(group), What::BelowHigh(group)]);
+            story.push(What::Checkpoint(group));
+            if is_victim {
+                story.push(What::Set(group, Kind::MaxNow, Size::Above(0)));
+                story.push(What::Charge(group, Verb::Reclaims, Size::Bytes(1)));
+            }
+            story.extend([What::Time(20), What::BelowHigh(group)]);
             story.extend([What::OfflineTree(group), What::BelowHigh(group)]);
             story
         }
@@ -1390,6 +1422,11 @@ fn delayed(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, group: u8, begins: What) 
         more
     };
     story.push(What::Charge(group, Verb::Try, Size::Bytes(more)));
+    // Work that asks at a checkpoint is delayed as well.
+    if rng.random() {
+        story.extend((0..10).map(What::DropTask));
+        story.push(What::Checkpoint(group));
+    }
     if by_credit {
         story.push(What::BeginAbove(group, Size::Bytes(900)));
         story.push(What::Charge(group, Verb::Try, Size::Bytes(7)));

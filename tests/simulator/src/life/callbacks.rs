@@ -83,6 +83,8 @@ pub(super) struct Shared {
     reclaim_time: AtomicU64,
     /// How often caches gave or promised something in the present operation.
     gave: AtomicU64,
+    /// So much of usage was credit when the present operation began. It may go home at any time.
+    credit: AtomicU64,
 }
 
 impl Shared {
@@ -104,8 +106,9 @@ impl Shared {
         self.note(Entry::OrderPanicked(group));
     }
 
-    /// The next operation begins.
-    pub(super) fn begin(&self) {
+    /// The next operation begins, with so much credit.
+    pub(super) fn begin(&self, credit: u64) {
+        self.credit.store(credit, Ordering::SeqCst);
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         *lock(&self.reclaimed) = None;
@@ -410,6 +413,11 @@ impl Cache {
         {
             self.fault(format!("{}, for a charge that matters less", at()));
         }
+        if let Some(excess) = self.excess(&target, context.cause())
+            && want > excess
+        {
+            self.fault(format!("{}, and {excess} are above the limit", at()));
+        }
         let usage = group.usage();
         let min = group.memory().effective_min(&target.memory());
         let low = group.memory().effective_low(&target.memory());
@@ -423,6 +431,27 @@ impl Cache {
                 at()
             ));
         }
+    }
+
+    /// So much is above the limit that caches are asked because of, at most, as far as that is known.
+    fn excess(&self, target: &Group, cause: ReclaimCause) -> Option<u64> {
+        // What one has freed that panics does not count.
+        let has_panicked = |entry: &Entry| matches!(entry, Entry::Panicked(_));
+        let any_panicked = || lock(&self.shared.log).iter().any(has_panicked);
+        if !is_actor() || !self.shared.is_quiet() || any_panicked() {
+            return None;
+        }
+        let (limit, beside) = match cause {
+            ReclaimCause::Lowered => (target.max(), 0),
+            // And something for the charges that follow, where a charge asks.
+            ReclaimCause::High => {
+                let high = target.inspect().high();
+                (high, high >> 8)
+            }
+            _ => return None,
+        };
+        let credit = self.shared.credit.load(Ordering::SeqCst);
+        Some(target.usage().saturating_sub(limit) + beside + credit)
     }
 
     /// Uses the library, which is in the middle of reclaim.
@@ -1167,14 +1196,20 @@ impl Life {
             && victims.any(|&(victim, _)| self.is_asked_for_all(victim))
     }
 
+    /// A victim that is waited for, whose work is told so.
+    pub(super) fn is_told_to_go(&self, group: usize) -> bool {
+        let mut victims = self.victims.iter();
+        self.shared.is_quiet()
+            && !self.together
+            && victims.any(|&(victim, _)| victim == group)
+            && self.is_asked_for_all(group)
+    }
+
     /// A victim that is waited for is told so at its checkpoints, whatever other victims do.
     pub(super) fn check_victims(&mut self, op: &Op) {
         self.forget_victims();
-        if !self.shared.is_quiet() || self.together {
-            return;
-        }
         for &(group, _) in &self.victims {
-            if !self.is_asked_for_all(group) {
+            if !self.is_told_to_go(group) {
                 continue;
             }
             let is_cancelled = self.on(op, group, |group| {

@@ -3,19 +3,29 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
 use memcg::{Bytes, ChargeError, CheckpointFuture, Group};
 
 use super::Life;
-use crate::script::Op;
+use crate::script::{Op, What};
 
 /// A checkpoint is delayed as a charge of so many bytes.
 const AS_BYTES: u64 = 64 * 4096;
 
 /// More of them show nothing new.
 const KEPT_MAX: usize = 8;
+
+/// A checkpoint that is delayed while the run goes on.
+pub(super) struct DelayedCheckpoint {
+    pub(super) group: usize,
+    checkpoint: CheckpointFuture,
+    /// It lasts until then, as long as a level is above its high.
+    least: Instant,
+    /// By then it is over.
+    most: Instant,
+}
 
 impl Life {
     pub(super) fn checkpoint(&mut self, op: &Op, group: u8) {
@@ -68,6 +78,19 @@ impl Life {
                 self.answers(group, asked);
                 self.keep_checkpoint(checkpoint);
             }
+            // Others do something meanwhile.
+            Poll::Pending
+                if is_known && self.delayed.is_none() && self.some(op).is_multiple_of(2) =>
+            {
+                let now = clock::now();
+                let least = delay.saturating_sub(delay / 100 + Duration::from_micros(1));
+                self.delayed = Some(DelayedCheckpoint {
+                    group,
+                    checkpoint,
+                    least: now + least,
+                    most: now + Duration::from_millis(self.setup.delay),
+                });
+            }
             Poll::Pending if is_known => {
                 clock::advance(delay + delay / 50 + Duration::from_millis(20));
                 let (checkpoint, polled) = self.on(op, group, move |_| {
@@ -99,6 +122,50 @@ impl Life {
                 self.settle_accounts();
             }
         }
+    }
+
+    /// One that is delayed goes on once that is over, and is told where its group was cancelled
+    /// meanwhile, which ends it.
+    pub(super) fn check_delayed(&mut self, op: &Op) {
+        let Some(delayed) = self.delayed.take() else {
+            return;
+        };
+        let DelayedCheckpoint {
+            group, least, most, ..
+        } = delayed;
+        let (delayed, polled) = self.actor(op).run(move || {
+            let mut delayed = delayed;
+            let waker = Waker::noop();
+            let polled = pin!(&mut delayed.checkpoint).poll(&mut Context::from_waker(waker));
+            (delayed, polled)
+        });
+        let path = self.twin.path(group);
+        let is_victim = self.is_told_to_go(group);
+        match polled {
+            Poll::Pending => {
+                assert!(!is_victim, "work of {path} is delayed, and was cancelled");
+                assert!(clock::now() < most, "work of {path} is delayed for ever");
+                self.delayed = Some(delayed);
+                return;
+            }
+            Poll::Ready(Ok(())) => {
+                assert!(!is_victim, "work of {path} was cancelled, and goes on");
+                // Other operations may have taken usage below the high for a moment.
+                let may_end = !matches!(op.1, What::Time(_))
+                    || !self.shared.is_quiet()
+                    || self.had_caches
+                    || self.cancelled
+                    || clock::now() >= least
+                    || !self.twin.groups[group].online
+                    || !self.is_above_high(group);
+                assert!(may_end, "work of {path} is delayed no longer, too early");
+            }
+            Poll::Ready(Err(error)) => {
+                let is_right = error.is_cancelled() && self.cancelled;
+                assert!(is_right, "{error}, after a delay of work of {path}");
+            }
+        }
+        self.keep_checkpoint(delayed.checkpoint);
     }
 
     /// One that has ended keeps nothing, whoever keeps it.

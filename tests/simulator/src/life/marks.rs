@@ -5,8 +5,9 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use memcg::simulated_time as clock;
 use memcg::{
     Bytes, Charge, ChargeError, Event, Group, Limits, OnFull, OomPolicy, PageCounter,
     PressureLevel, Runtime,
@@ -74,11 +75,19 @@ enum Way {
     Task,
     /// The same, with no time to wait.
     TaskInTime,
+    /// The same, until its time is over.
+    TaskForAWhile,
     /// It need not be told of a delay.
     Undelayed,
 }
 
-const WAYS: [Way; 9] = [
+/// A task waits for so long.
+const WHILE: Duration = Duration::from_millis(1);
+
+/// For so long a thread of a runtime may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const WAYS: [Way; 10] = [
     Way::Force,
     Way::Plain,
     Way::Reclaim,
@@ -87,12 +96,18 @@ const WAYS: [Way; 9] = [
     Way::IfRoom,
     Way::Task,
     Way::TaskInTime,
+    Way::TaskForAWhile,
     Way::Undelayed,
 ];
 
 impl Way {
-    /// `None`: it waits.
-    fn charge(self, group: &Group, bytes: u64) -> Option<Result<Charge, ChargeError>> {
+    /// `None`: it waits. `begun` is called once it does.
+    fn charge(
+        self,
+        group: &Group,
+        bytes: u64,
+        begun: impl FnOnce(),
+    ) -> Option<Result<Charge, ChargeError>> {
         let bytes = Bytes(bytes);
         let task = match self {
             Way::Force => return Some(Ok(group.force_charge(bytes))),
@@ -103,9 +118,20 @@ impl Way {
             Way::IfRoom => return Some(group.charge_with(bytes, OnFull::IfRoom)),
             Way::Task => group.charge_async(bytes),
             Way::TaskInTime => group.charge_async(bytes).timeout(Duration::ZERO),
+            Way::TaskForAWhile => group.charge_async(bytes).timeout(WHILE),
             Way::Undelayed => group.charge_async(bytes).undelayed(),
         };
-        match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
+        let mut task = pin!(task);
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut polled = task.as_mut().poll(context);
+        if polled.is_pending() {
+            begun();
+            if self == Way::TaskForAWhile {
+                clock::advance(WHILE);
+                polled = task.poll(context);
+            }
+        }
+        match polled {
             Poll::Ready(charged) => Some(charged),
             Poll::Pending => None,
         }
@@ -114,7 +140,13 @@ impl Way {
 
 /// The groups are one below the other. True: the charge is made. What each level counts of it, the
 /// twin counts, too.
-fn follow(twin: &mut [Marked], used: &[u64], of: usize, bytes: u64, way: Way) -> bool {
+fn follow(
+    twin: &mut [Marked],
+    used: &[u64],
+    (of, bytes): (usize, u64),
+    way: Way,
+    chooses: bool,
+) -> bool {
     let is_observed = |twin: &[Marked], level: usize| twin[..=level].iter().any(|it| it.observes);
     let most = |twin: &[Marked], level: usize| match is_observed(twin, level) {
         true => PageCounter::USAGE_MAX,
@@ -134,7 +166,10 @@ fn follow(twin: &mut [Marked], used: &[u64], of: usize, bytes: u64, way: Way) ->
         match never.filter(|_| waits) {
             Some(_) if bytes > most(twin, full) => twin[full].counted[OOM] += 1,
             Some(never) => twin[never].counted[OOM] += 1,
-            None if matches!(way, Way::Task | Way::Undelayed) => {}
+            // It is in line, and a victim is chosen for it, if any may be.
+            None if matches!(way, Way::Task | Way::Undelayed) => {
+                twin[full].counted[OOM] += u64::from(chooses);
+            }
             None => {
                 twin[full].counted[TIMED_OUT] += u64::from(waits);
                 twin[full].counted[OOM] += 1;
@@ -204,8 +239,8 @@ fn live(steps: u8, seed: u64) -> Holds {
         let made = groups[number - 1].create(number as u64, Limits::new());
         groups.push(made.expect("nothing is in the way"));
     }
-    // Nobody has a hook, so nobody is cancelled. A task leaves what it would count to another thread.
-    let chooses = rng.random_bool(0.3);
+    // Nobody has a hook, so nobody is cancelled. A task leaves it to another thread to look for one.
+    let chooses = rng.random();
     if chooses {
         groups[0].set_oom_policy(OomPolicy::Choose);
     }
@@ -227,13 +262,14 @@ fn live(steps: u8, seed: u64) -> Holds {
         let bytes = rng.random_range(1..200_u64);
         match rng.random_range(0..12) {
             0..=3 => {
-                let way = match pick(rng, &WAYS) {
-                    Way::Task | Way::TaskInTime | Way::Undelayed if chooses => Way::Plain,
-                    way => way,
-                };
+                let way = pick(rng, &WAYS);
                 let used: Vec<u64> = groups.iter().map(Group::usage).collect();
-                let is_made = follow(&mut twin, &used, of, bytes, way);
-                let charged = way.charge(group, bytes);
+                let is_made = follow(&mut twin, &used, (of, bytes), way, chooses);
+                let charged = way.charge(group, bytes, || {
+                    if chooses {
+                        has_counted(&groups, &twin);
+                    }
+                });
                 ensure_eq!(
                     matches!(charged, Some(Ok(_))),
                     is_made,
@@ -282,6 +318,17 @@ fn live(steps: u8, seed: u64) -> Holds {
         agree(&groups, &twin)?;
     }
     Ok(())
+}
+
+/// The thread that looks for victims has counted that, or has had time enough.
+fn has_counted(groups: &[Group], twin: &[Marked]) {
+    let until = Instant::now() + PATIENCE;
+    let is_short = |(group, twin): (&Group, &Marked)| {
+        group.events().local().get(COUNTED[OOM]) < twin.counted[OOM]
+    };
+    while groups.iter().zip(twin).any(is_short) && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 fn agree(groups: &[Group], twin: &[Marked]) -> Holds {

@@ -157,6 +157,8 @@ pub(crate) struct Life {
     moved: BTreeMap<usize, Vec<(Instant, u64)>>,
     /// Checkpoints that have ended, and are kept.
     checkpoints: Vec<CheckpointFuture>,
+    /// One that is delayed.
+    delayed: Option<checkpoints::DelayedCheckpoint>,
     awaited: Vec<told::Awaited>,
     /// Counts of events that were read a while ago, of this group.
     read_events: Option<(usize, Events)>,
@@ -232,6 +234,7 @@ impl Life {
             peaks: Vec::new(),
             moved: BTreeMap::new(),
             checkpoints: Vec::new(),
+            delayed: None,
             awaited: Vec::new(),
             read_events: None,
             gauges: Vec::new(),
@@ -256,6 +259,7 @@ impl Life {
             self.settle_accounts();
             self.check_delays();
             self.check_victims(op);
+            self.check_delayed(op);
             self.glance();
             if number % LOOK_EVERY == LOOK_EVERY - 1 {
                 self.look();
@@ -340,7 +344,9 @@ impl Life {
     }
 
     fn step(&mut self, op: &Op) {
-        self.shared.begin();
+        let usage = self.handles[0].first().map_or(0, Group::usage);
+        self.shared
+            .begin(usage.saturating_sub(self.twin.live(0, 0)));
         self.asking = None;
         self.was_ordered = false;
         self.began = clock::now();
@@ -816,6 +822,7 @@ impl Life {
         #[cfg(feature = "adapters")]
         self.end_adapters();
         self.end_threads();
+        self.delayed = None;
         self.peaks.clear();
         self.awaited.clear();
         self.read_events = None;

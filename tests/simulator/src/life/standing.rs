@@ -33,7 +33,8 @@ impl Life {
             let all_in_line = tasks
                 .clone()
                 .all(|task| !task.is_thread() && task.end.is_none());
-            life.setup.stalls && !life.setup.adapters && life.shared.is_quiet() && all_in_line
+            let is_quiet = life.shared.is_quiet() && life.delayed.is_none();
+            life.setup.stalls && !life.setup.adapters && is_quiet && all_in_line
         };
         if !is_known(self) {
             return;
@@ -125,7 +126,9 @@ impl Life {
                 .tasks
                 .iter()
                 .filter(|task| self.twin.is_within(task.group, group));
-            let stands = within.clone().any(|task| !task.is_thread());
+            let work = self.delayed.as_ref();
+            let is_delayed = work.is_some_and(|work| self.twin.is_within(work.group, group));
+            let stands = is_delayed || within.clone().any(|task| !task.is_thread());
             let may_stand = stands || within.any(Task::is_thread);
             // A thread that waits may go on in between.
             let (least, most) = (
