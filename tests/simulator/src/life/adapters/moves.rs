@@ -1069,11 +1069,13 @@ pub(super) fn live(seed: u64) {
         2 => slab_of(rng, |number| [number; 1_000]),
         _ => slab_of(rng, |number| [number as u8; 3]),
     }
-    match rng.random_range(0..4) {
-        0 => vector_of(rng, page, |_| ()),
-        1 => vector_of(rng, page, |number| [number as u8; 3]),
-        2 => vector_of(rng, page, |number| [number; 300]),
-        _ => vector_of(rng, page, |number| [number; 650]),
+    for _ in 0..3 {
+        match rng.random_range(0..4) {
+            0 => vector_of(rng, page, |_| ()),
+            1 => vector_of(rng, page, |number| [number as u8; 3]),
+            2 => vector_of(rng, page, |number| [number; 300]),
+            _ => vector_of(rng, page, |number| [number; 650]),
+        }
     }
     (0..STEPS).for_each(|_| world.step(rng));
     world.end();

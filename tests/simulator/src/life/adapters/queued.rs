@@ -24,13 +24,13 @@ use super::Waits;
 use super::channels::{Message, droppable_overhead, message, number_of};
 use crate::script::pick;
 
-const STEPS: usize = 60;
+const STEPS: usize = 200;
 
 /// For so long a charge in line may not know that it is served.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Of each level, the channel's group last.
-const MAXES: [u64; 5] = [u64::MAX, 6_000, 3_000, 1_000, 400];
+const MAXES: [u64; 6] = [u64::MAX, u64::MAX, 6_000, 3_000, 1_000, 400];
 
 /// A message of more than 64 bytes of its own has them beside the queue.
 struct Large(u64, [u8; 200]);
@@ -144,7 +144,7 @@ impl Queued {
             let left = |of: usize| self.maxes[of].saturating_sub(self.live(of));
             let left = (0..=level).map(left).min().unwrap_or(0);
             // A little more than there is: one message that goes may be enough.
-            let bytes = left.min(10_000) + pick(rng, &[1, 100, 300]);
+            let bytes = left.min(10_000) + pick(rng, &[1, 100, 300, 600]);
             let future = self.levels[level].charge_async(bytes as usize);
             self.in_line = Some((level, bytes, Box::pin(future)));
             self.look_at_line();
@@ -193,7 +193,7 @@ impl Queued {
 
     fn next_message(&mut self, rng: &mut Xoshiro256PlusPlus) -> (u64, Message) {
         self.next += 1;
-        let bytes = pick(rng, &[8, 8, 60, 60, 200, 200, 900, 2_500]);
+        let bytes = pick(rng, &[8, 60, 60, 200, 200, 400, 900, 2_500]);
         (self.next, message(self.next, bytes))
     }
 
@@ -264,11 +264,20 @@ impl Queued {
     }
 
     fn send_lossy(&mut self, rng: &mut Xoshiro256PlusPlus, which: usize) {
-        let (number, message) = self.next_message(rng);
         if self.lossy.is_empty() {
             return;
         }
         let overhead = [droppable_overhead(), message_overhead::<Message>() as u64][which];
+        let (number, mut message) = self.next_message(rng);
+        // Those that wait are there when messages go.
+        if which == 0 && self.queue.len() > 1 && rng.random_bool(0.3) {
+            self.wait_in_line(rng);
+            // As much as a few of these have.
+            let droppable = self.queue.iter().filter(|it| it.may_be_dropped);
+            let few = droppable.take(rng.random_range(2..4)).map(|it| it.bytes);
+            let bytes = few.sum::<u64>().saturating_sub(overhead).max(8);
+            message = super::channels::message(number, bytes as usize);
+        }
         let bytes = message.len() as u64 + overhead;
         let goes = self.goes(bytes);
         let sender = self.lossy[which].clone();
@@ -607,8 +616,8 @@ pub(super) fn live(seed: u64) {
     many_wait(rng);
     let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
     for _ in 0..STEPS {
-        match rng.random_range(0..27) {
-            24.. => life.wait_in_line(rng),
+        match rng.random_range(0..25) {
+            24 => life.wait_in_line(rng),
             0..=2 => life.try_send(rng),
             3 => life.reserve(rng),
             4..=10 => life.send_lossy(rng, 0),
