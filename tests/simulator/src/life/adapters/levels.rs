@@ -437,12 +437,12 @@ pub(super) fn make_room(seed: u64) {
             format!("a max of {max}, not {target}; set {by_hand}: {state:?}")
         });
     }
-    let shown = root.inspect().uncharged();
-    assert_eq!(
-        shown,
-        guard.state().uncharged,
-        "what is not charged, as shown"
-    );
+    // A look may come between the two.
+    let is_shown = || root.inspect().uncharged() == guard.state().uncharged;
+    wait_for(is_shown, || {
+        let shown = root.inspect().uncharged();
+        format!("{shown} is shown as not charged: {:?}", guard.state())
+    });
     // It waits for what comes back, while the limit is below it for a moment.
     let mut waits = Box::pin(root.charge_async(Bytes(root.max())));
     let mut context = Context::from_waker(Waker::noop());

@@ -324,8 +324,7 @@ pub(super) fn rows(seed: u64) {
     let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let runtime = Runtime::builder().batch(0).build();
     let runtime = runtime.expect("a configuration that holds");
-    // Each with the number of the group above it, its level and what it holds.
-    let mut groups = vec![(runtime.root(), 0, 0, None)];
+    let mut groups: Vec<InTree> = vec![(runtime.root(), 0, 0, None)];
     for number in 1..rng.random_range(4..20) {
         let parent = rng.random_range(0..groups.len().min(6));
         let (above, _, level, _) = &groups[parent];
@@ -333,19 +332,25 @@ pub(super) fn rows(seed: u64) {
         let made = made.expect("nothing is in the way");
         groups.push((made, parent, level + 1, None));
     }
-    let (depth, top) = (rng.random_range(1..4), pick(rng, &[1, 2, 2, 3, 50]));
-    let most = pick(rng, &[None, None, Some(1), Some(3), Some(usize::MAX)]);
-    let exposition = Exposition::new(&runtime).depth(depth).top(top);
-    let exposition = match most {
-        Some(most) => exposition.names(most),
-        None => exposition,
-    };
-    let places = most.unwrap_or(top * PLACES);
-    let mut names = vec![BTreeMap::<usize, Instant>::new(); depth + 1];
+    let shows = Shows::draw(rng);
+    let mut pages = vec![(shows.set(Exposition::new(&runtime)), shows, 0)];
+    // Of each page that is no clone of another as it was, by level.
+    let mut names = vec![Names::default()];
     let rest = pick(rng, &[0, 0, 1_300, 2_500, 4_000]);
     for _ in 0..READINGS {
         clock::advance(Duration::from_secs(rest));
-        let now = clock::now();
+        if rng.random_bool(0.4) {
+            let (page, mut shows, places) = pages[rng.random_range(0..pages.len())].clone();
+            let page = match rng.random() {
+                // As it was, it counts names together with the one that it is of.
+                true => (page.ledger(), shows, places),
+                false => {
+                    names.push(Names::default());
+                    (shows.change(page, rng), shows, names.len() - 1)
+                }
+            };
+            pages.push(page);
+        }
         for (group, .., held) in &mut groups {
             if held.is_none() || rng.random() {
                 let bytes = rng.random_range(1..50_000);
@@ -358,18 +363,89 @@ pub(super) fn rows(seed: u64) {
         if usages.len() < groups.len() {
             continue;
         }
+        for (page, shows, number) in &pages {
+            let known = shows.rows(&groups, &mut names[*number]);
+            let page = page.openmetrics();
+            let rows = parse(&page).into_iter();
+            let rows = rows.filter(|it| it.name == "memcg_usage_bytes");
+            let found: BTreeMap<_, _> = rows
+                .map(|it| {
+                    let level: usize = it.labels["depth"].parse().expect("a number");
+                    let usage: u64 = it.figure.parse().expect("a number");
+                    ((it.labels["group"].clone(), level), usage)
+                })
+                .collect();
+            assert_eq!(found, known, "{shows:?}, of {} pages", pages.len());
+        }
+    }
+}
+
+/// A group, the number of the one above it, its level and what it holds.
+type InTree = (Group, usize, usize, Option<memcg::Charge>);
+
+/// When each name had a place last, by level.
+type Names = BTreeMap<usize, BTreeMap<usize, Instant>>;
+
+/// What a page shows of each level.
+#[derive(Clone, Copy, Debug)]
+struct Shows {
+    depth: usize,
+    top: usize,
+    /// So many names.
+    most: Option<usize>,
+}
+
+impl Shows {
+    fn draw(rng: &mut Xoshiro256PlusPlus) -> Shows {
+        Shows {
+            depth: rng.random_range(1..4),
+            top: pick(rng, &[1, 2, 2, 3, 50]),
+            most: pick(rng, &[None, None, Some(1), Some(3), Some(usize::MAX)]),
+        }
+    }
+
+    fn set(self, page: Exposition) -> Exposition {
+        let page = page.depth(self.depth).top(self.top);
+        match self.most {
+            Some(most) => page.names(most),
+            None => page,
+        }
+    }
+
+    /// One setting is another one from here on.
+    fn change(&mut self, page: Exposition, rng: &mut Xoshiro256PlusPlus) -> Exposition {
+        let other = Shows::draw(rng);
+        match (rng.random_range(0..3), other.most) {
+            (0, _) => {
+                self.depth = other.depth;
+                page.depth(self.depth)
+            }
+            (1, Some(most)) => {
+                self.most = Some(most);
+                page.names(most)
+            }
+            _ => {
+                self.top = other.top;
+                page.top(self.top)
+            }
+        }
+    }
+
+    /// The usage that it shows by name and level, and whose names have places from here on.
+    fn rows(self, groups: &[InTree], names: &mut Names) -> BTreeMap<(String, usize), u64> {
+        let (places, now) = (self.most.unwrap_or(self.top * PLACES), clock::now());
         let mut known = BTreeMap::new();
         let root = groups[0].0.usage();
         known.insert((String::from("/"), 0), root);
         let mut above = BTreeSet::from([0]);
-        for level in 1..=depth {
+        for level in 1..=self.depth {
             let is_below = |&number: &usize| number > 0 && above.contains(&groups[number].1);
             let mut below: Vec<usize> = (0..groups.len()).filter(is_below).collect();
             if below.is_empty() {
                 break;
             }
             below.sort_by_key(|&number| std::cmp::Reverse(groups[number].0.usage()));
-            let names = &mut names[level];
+            let names = names.entry(level).or_default();
             let has_place = |number: &usize| {
                 if !names.contains_key(number) && names.len() >= places {
                     names.retain(|_, last| now - *last < HOUR);
@@ -380,24 +456,15 @@ pub(super) fn rows(seed: u64) {
                 }
                 has_place
             };
-            let shown: Vec<usize> = below.into_iter().filter(has_place).take(top).collect();
+            let shown = below.into_iter().filter(has_place).take(self.top);
+            let shown: Vec<usize> = shown.collect();
             let sum: u64 = shown.iter().map(|&number| groups[number].0.usage()).sum();
             known.insert((String::from("other"), level), root - sum);
             let rows = shown.iter().map(|&number| &groups[number].0);
             known.extend(rows.map(|group| ((group.path(), level), group.usage())));
             above = shown.into_iter().collect();
         }
-        let page = exposition.openmetrics();
-        let rows = parse(&page).into_iter();
-        let rows = rows.filter(|it| it.name == "memcg_usage_bytes");
-        let found: BTreeMap<_, _> = rows
-            .map(|it| {
-                let level: usize = it.labels["depth"].parse().expect("a number");
-                let usage: u64 = it.figure.parse().expect("a number");
-                ((it.labels["group"].clone(), level), usage)
-            })
-            .collect();
-        assert_eq!(found, known, "{top} of each level, and {places} names");
+        known
     }
 }
 

@@ -31,6 +31,9 @@ use crate::script::pick;
 const STEPS: usize = 30;
 const CHUNK_STEPS: usize = 60;
 const VECTOR_STEPS: u64 = 12;
+
+/// A vector that grows looks up so many pages at a time.
+const LOOKED_UP: usize = 64;
 const SLAB_STEPS: u64 = 14;
 
 /// Pages of a table that come and go, and the bytes that a few ranges take, with room for as many.
@@ -822,7 +825,7 @@ fn slab_of<T: PartialEq>(rng: &mut Xoshiro256PlusPlus, make: fn(u64) -> T) {
 }
 
 /// A vector of any type grows and shrinks: what it is charged for are its whole pages, and those that
-/// nobody has touched are on no node.
+/// nobody has touched are on no node. While it grows it looks up all but the last of its pages itself.
 fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
     rng: &mut Xoshiro256PlusPlus,
     page: usize,
@@ -838,9 +841,19 @@ fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
     let mut vec = KmemVec::<T>::new_in(&group);
     let mut items: Vec<T> = Vec::new();
     let mut touched = 0;
+    let of_machine = page.max(PAGE);
+    // Else pages lie somewhere once they have been there for a while.
+    let lie_at_once = rng.random_bool(0.7);
+    if lie_at_once {
+        table.set(0..usize::MAX, NodeId::new(0));
+    }
     for number in 0..VECTOR_STEPS {
-        let many = pick(rng, &[1, 3, 200]).min(4 * PAGE / size.max(64));
-        match rng.random_range(0..6) {
+        let many = match rng.random_range(0..5) {
+            0 => (LOOKED_UP + 6) * of_machine / size.max(64),
+            _ => pick(rng, &[1, 3, 200]).min(4 * PAGE / size.max(64)),
+        };
+        let way = rng.random_range(0..6);
+        match way {
             0 | 1 => {
                 for _ in 0..many {
                     vec.push(make(number)).expect("no limit");
@@ -872,6 +885,14 @@ fn vector_of<T: Clone + PartialEq + std::fmt::Debug>(
         let capacity = all.checked_div(size).unwrap_or(usize::MAX);
         assert_eq!(vec.capacity(), capacity, "room for {size} bytes each");
         assert_eq!(vec.placement().bytes(), all as u64, "accounted");
+        if way <= 2 && lie_at_once && nodes > 1 {
+            let on_first = vec.placement().on_node(NodeId::new(0)) as usize;
+            let least = (items.len() * size).saturating_sub((LOOKED_UP + 2) * of_machine);
+            assert!(
+                on_first >= least,
+                "{on_first} bytes are looked up, {least} at least, pages of {page}"
+            );
+        }
         let start = vec.as_ptr().addr();
         table.set(start..start + all.max(1), NodeId::new(0));
         if all > 0 && rng.random() {
@@ -1048,11 +1069,13 @@ pub(super) fn live(seed: u64) {
         2 => slab_of(rng, |number| [number; 1_000]),
         _ => slab_of(rng, |number| [number as u8; 3]),
     }
-    match rng.random_range(0..4) {
-        0 => vector_of(rng, page, |_| ()),
-        1 => vector_of(rng, page, |number| [number as u8; 3]),
-        2 => vector_of(rng, page, |number| [number; 300]),
-        _ => vector_of(rng, page, |number| [number; 650]),
+    for _ in 0..3 {
+        match rng.random_range(0..4) {
+            0 => vector_of(rng, page, |_| ()),
+            1 => vector_of(rng, page, |number| [number as u8; 3]),
+            2 => vector_of(rng, page, |number| [number; 300]),
+            _ => vector_of(rng, page, |number| [number; 650]),
+        }
     }
     (0..STEPS).for_each(|_| world.step(rng));
     world.end();

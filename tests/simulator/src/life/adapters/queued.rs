@@ -1,15 +1,17 @@
 //! What a channel does at once, in a tree of its own, as a seed says: messages that are sent if
 //! they fit, that take the place of others, or are lost, and receives of every kind.
 //!
-//! Nobody else is there, so each answer is known, and each byte: also the credit that the channel
-//! keeps, which has gone once the receiver knows that no message will come.
+//! Nobody else is there but a charge that waits now and then, so each answer is known, and each byte:
+//! also the credit that the channel keeps, which has gone once the receiver knows that no message will
+//! come.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use futures_sink::Sink;
-use memcg::{Charge, ChargeError, Charged, Group, Limit, Limits, Weigh};
+use memcg::{Charge, ChargeError, ChargeFuture, Charged, Group, Limit, Limits, Weigh};
 use memcg_tokio::{
     DropPolicy, LossySender, PollSender, Receiver, SendError, Sender, channel, message_overhead,
 };
@@ -22,10 +24,13 @@ use super::Waits;
 use super::channels::{Message, droppable_overhead, message, number_of};
 use crate::script::pick;
 
-const STEPS: usize = 60;
+const STEPS: usize = 200;
+
+/// For so long a charge in line may not know that it is served.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Of each level, the channel's group last.
-const MAXES: [u64; 5] = [u64::MAX, 6_000, 3_000, 1_000, 400];
+const MAXES: [u64; 6] = [u64::MAX, u64::MAX, 6_000, 3_000, 1_000, 400];
 
 /// A message of more than 64 bytes of its own has them beside the queue.
 struct Large(u64, [u8; 200]);
@@ -49,6 +54,8 @@ struct Queued {
     maxes: [u64; 3],
     /// Beside the messages, of each level.
     others: Vec<(usize, Charge)>,
+    /// A charge of that level and of so many bytes, before which no other is made.
+    in_line: Option<(usize, u64, Pin<Box<ChargeFuture>>)>,
     sender: Option<Sender<Message>>,
     /// One that drops earlier messages, and one that drops later ones.
     lossy: Vec<LossySender<Message>>,
@@ -80,6 +87,7 @@ impl Queued {
             levels: [root, above, group],
             maxes: [u64::MAX; 3],
             others: Vec::new(),
+            in_line: None,
             sender: Some(sender),
             lossy: lossy.into(),
             dropped: [0; 2],
@@ -118,6 +126,63 @@ impl Queued {
         Some(many)
     }
 
+    /// How many messages have as much as one of so many bytes; `None`: all of them have less.
+    fn have(&self, bytes: u64) -> Option<usize> {
+        let droppable = self.queue.iter().filter(|it| it.may_be_dropped);
+        let mut sum = 0;
+        let sums = droppable.map(|it| {
+            sum += it.bytes;
+            sum
+        });
+        let at = sums.enumerate().find(|&(_, sum)| sum >= bytes);
+        at.map(|(at, _)| at + 1)
+    }
+
+    fn wait_in_line(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        if self.in_line.is_none() {
+            let level = rng.random_range(0..3);
+            let left = |of: usize| self.maxes[of].saturating_sub(self.live(of));
+            let left = (0..=level).map(left).min().unwrap_or(0);
+            // A little more than there is: one message that goes may be enough.
+            let bytes = left.min(10_000) + pick(rng, &[1, 100, 300, 600]);
+            let future = self.levels[level].charge_async(bytes as usize);
+            self.in_line = Some((level, bytes, Box::pin(future)));
+            self.look_at_line();
+        }
+    }
+
+    /// It waits as long as it does not fit, and could.
+    fn look_at_line(&mut self) {
+        let Some((level, bytes, mut future)) = self.in_line.take() else {
+            return;
+        };
+        let fits = |of: usize| self.live(of) + bytes <= self.maxes[of];
+        let fits = (0..=level).all(fits);
+        let ever = self.maxes[..=level].iter().all(|&max| bytes <= max);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut polled = future.as_mut().poll(&mut context);
+        // A thread of the runtime may have to serve the line.
+        let over = Instant::now() + PATIENCE;
+        while polled.is_pending() && (fits || !ever) && Instant::now() < over {
+            std::thread::sleep(Duration::from_micros(100));
+            polled = future.as_mut().poll(&mut context);
+        }
+        match polled {
+            Poll::Ready(Ok(charge)) => {
+                assert!(fits, "{bytes} bytes are charged");
+                self.others.push((level, charge));
+            }
+            Poll::Ready(Err(error)) => {
+                let is_right = error.is_over_limit() && !ever;
+                assert!(is_right, "{bytes} bytes may fit: {error}");
+            }
+            Poll::Pending => {
+                assert!(!fits && ever, "{bytes} bytes wait, and fit: {fits}");
+                self.in_line = Some((level, bytes, future));
+            }
+        }
+    }
+
     fn put(&mut self, number: u64, bytes: u64, may_be_dropped: bool) {
         self.queue.push_back(InQueue {
             number,
@@ -128,7 +193,7 @@ impl Queued {
 
     fn next_message(&mut self, rng: &mut Xoshiro256PlusPlus) -> (u64, Message) {
         self.next += 1;
-        let bytes = pick(rng, &[8, 60, 200, 200, 900, 2_500]);
+        let bytes = pick(rng, &[8, 60, 60, 200, 200, 400, 900, 2_500]);
         (self.next, message(self.next, bytes))
     }
 
@@ -137,7 +202,8 @@ impl Queued {
         let Some(sender) = &self.sender else { return };
         let bytes = (message.len() + message_overhead::<Message>()) as u64;
         let fits = self.fits(bytes, 0);
-        let sent = match fits && rng.random() {
+        let is_behind = self.in_line.is_some();
+        let sent = match fits && !is_behind && rng.random() {
             true => sender.blocking_send(message),
             false => sender.try_send(message),
         };
@@ -147,7 +213,10 @@ impl Queued {
                 self.put(number, bytes, false);
             }
             Err(SendError::Closed(_)) => assert!(self.is_closed, "the channel is open"),
-            Err(error) => assert!(!fits && !self.is_closed, "{bytes} bytes fit: {error:?}"),
+            Err(error) => {
+                let is_right = (!fits || is_behind) && !self.is_closed;
+                assert!(is_right, "{bytes} bytes fit: {error:?}");
+            }
         }
     }
 
@@ -170,7 +239,8 @@ impl Queued {
         let fits = self.fits(bytes, 0);
         let known = match (self.is_closed, fits) {
             (true, _) => Err(true),
-            (false, true) => Ok(()),
+            (false, true) if self.in_line.is_none() => Ok(()),
+            (false, true) => reserved,
             (false, false) => Err(false),
         };
         assert_eq!(reserved, known, "{bytes} bytes, or is it closed?");
@@ -194,11 +264,20 @@ impl Queued {
     }
 
     fn send_lossy(&mut self, rng: &mut Xoshiro256PlusPlus, which: usize) {
-        let (number, message) = self.next_message(rng);
         if self.lossy.is_empty() {
             return;
         }
         let overhead = [droppable_overhead(), message_overhead::<Message>() as u64][which];
+        let (number, mut message) = self.next_message(rng);
+        // Those that wait are there when messages go.
+        if which == 0 && self.queue.len() > 1 && rng.random_bool(0.3) {
+            self.wait_in_line(rng);
+            // As much as a few of these have.
+            let droppable = self.queue.iter().filter(|it| it.may_be_dropped);
+            let few = droppable.take(rng.random_range(2..4)).map(|it| it.bytes);
+            let bytes = few.sum::<u64>().saturating_sub(overhead).max(8);
+            message = super::channels::message(number, bytes as usize);
+        }
         let bytes = message.len() as u64 + overhead;
         let goes = self.goes(bytes);
         let sender = self.lossy[which].clone();
@@ -208,25 +287,43 @@ impl Queued {
             (Err(SendError::Closed(_)), _) => assert!(self.is_closed, "the channel is open"),
             (sent, 0) => {
                 let lost = sent.as_ref().ok().map(|&lost| lost as usize);
-                assert_eq!(lost, goes, "messages that go for one of {bytes} bytes");
-                let Some(lost) = lost else { return };
-                for _ in 0..lost {
+                let gone = (sender.dropped() - self.dropped[0]) as usize;
+                if self.in_line.is_none() {
+                    assert_eq!(lost, goes, "messages that go for one of {bytes} bytes");
+                } else {
+                    // Behind a charge that waits it has what they had, and no room beside that, unless
+                    // it is credit. Nothing stays theirs where a max has fallen below what is live.
+                    let most = self.have(bytes).filter(|_| self.fits(0, 0));
+                    let is_right = match (lost, goes) {
+                        (Some(lost), Some(least)) => (least..=most.unwrap_or(lost)).contains(&lost),
+                        (None, goes) => goes.is_none() || most.is_none(),
+                        (Some(_), None) => false,
+                    };
+                    let told = format!("{lost:?} go, {goes:?} to {most:?}");
+                    assert!(is_right, "{told}, for one of {bytes} bytes behind another");
+                }
+                assert!(lost.is_none_or(|lost| lost == gone), "{gone} are lost");
+                assert!(goes.is_some() || gone == 0, "{gone} are lost in vain");
+                for _ in 0..gone {
                     let at = self.queue.iter().position(|it| it.may_be_dropped);
                     _ = self.queue.remove(at.expect("as many are there"));
                 }
-                self.dropped[0] += lost as u64;
-                self.put(number, bytes, true);
+                self.dropped[0] += gone as u64;
+                if lost.is_some() {
+                    self.put(number, bytes, true);
+                }
             }
             (sent, _) => {
                 let fits = self.fits(bytes, 0);
                 let known = match (fits, ever) {
-                    (true, _) => Some(0),
+                    (true, _) if self.in_line.is_none() => Some(0),
+                    (true, _) => sent.as_ref().ok().copied().filter(|&lost| lost <= 1),
                     (false, true) => Some(1),
                     (false, false) => None,
                 };
                 assert_eq!(sent.ok(), known, "lost, of {bytes} bytes");
                 self.dropped[1] += u64::from(known == Some(1));
-                if fits {
+                if known == Some(0) {
                     self.put(number, bytes, false);
                 }
             }
@@ -343,6 +440,7 @@ impl Queued {
                 self.is_closed
             );
             let left = |level: usize| match self.maxes[level] {
+                _ if self.in_line.is_some() => 0,
                 u64::MAX => u64::MAX,
                 max => max.saturating_sub(self.live(level)),
             };
@@ -518,7 +616,8 @@ pub(super) fn live(seed: u64) {
     many_wait(rng);
     let mut life = Queued::new(pick(rng, &[0, 600, 4_096]));
     for _ in 0..STEPS {
-        match rng.random_range(0..24) {
+        match rng.random_range(0..25) {
+            24 => life.wait_in_line(rng),
             0..=2 => life.try_send(rng),
             3 => life.reserve(rng),
             4..=10 => life.send_lossy(rng, 0),
@@ -546,6 +645,7 @@ pub(super) fn live(seed: u64) {
             22 => {
                 life.others.clear();
                 life.kept.clear();
+                life.in_line = life.in_line.take().filter(|_| rng.random());
             }
             _ if rng.random_bool(0.1) => {
                 life.is_closed = true;
@@ -557,8 +657,10 @@ pub(super) fn live(seed: u64) {
             }
             _ => {}
         }
+        life.look_at_line();
         life.agree();
     }
+    life.in_line = None;
     life.ends(rng);
     if rng.random_bool(0.1) {
         large_messages(rng.random_range(1..100));

@@ -20,6 +20,9 @@ use crate::script::pick;
 
 const STEPS: usize = 5;
 
+/// Files that change while a max follows them.
+const CHANGES: usize = 12;
+
 /// Periods that a reclaimer takes which is late, and the time that is lost in them, in microseconds:
 /// more than may be lost in one of them, and half of what may in all.
 const LATE: u32 = 40;
@@ -321,9 +324,10 @@ impl System {
                 continue;
             }
             let path = self.path(&dir, file);
+            // One text takes the place of another at once.
             if path.is_dir() {
                 std::fs::remove_dir(&path).expect("an empty folder");
-            } else {
+            } else if matches!(says, Says::Nothing | Says::Folder) {
                 _ = std::fs::remove_file(&path);
             }
             let text = match &says {
@@ -454,11 +458,8 @@ impl System {
         MACHINE - self.meminfo.get("Hugetlb").copied().unwrap_or(of_one_size)
     }
 
-    /// The limits of the levels that count, the nearest first: each with its file, and whether swap
-    /// is in it. The kernel's own sum of version 1 stands for that of the own group, where it is
-    /// less than all.
-    fn limits(&self) -> Vec<(usize, PathBuf, u64, bool)> {
-        let mut all = Vec::new();
+    /// The levels that are shown, up to one that does not account for those below.
+    fn that_count(&self) -> Vec<(usize, String)> {
         let mut levels = self.shown();
         if self.version == 1 {
             let ends = levels.iter().enumerate().position(|(number, (level, _))| {
@@ -466,6 +467,15 @@ impl System {
             });
             levels.truncate(ends.unwrap_or(3));
         }
+        levels
+    }
+
+    /// The limits of the levels that count, the nearest first: each with its file, and whether swap
+    /// is in it. The kernel's own sum of version 1 stands for that of the own group, where it is
+    /// less than all.
+    fn limits(&self) -> Vec<(usize, PathBuf, u64, bool)> {
+        let mut all = Vec::new();
+        let levels = self.that_count();
         for (level, dir) in &levels {
             for (number, file) in self.limit_files().iter().take(2).enumerate() {
                 let bytes = match self.said(*level, file) {
@@ -730,6 +740,83 @@ impl System {
         drop(held);
     }
 
+    /// A max follows the limits while these change one by one. What was limited by a file that is gone,
+    /// or has a fault, raises no max.
+    fn follow_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let share = Percent::new(50).expect("a percentage");
+        let folders = self.says.iter().filter(|(_, it)| **it == Says::Folder);
+        let folders: Vec<_> = folders.map(|(of, _)| *of).collect();
+        for (level, file) in folders {
+            self.say(level, file, Says::Nothing);
+        }
+        let runtime = Runtime::builder().batch(0).build();
+        let runtime = runtime.expect("a configuration that holds");
+        let root = runtime.root();
+        let follower = self.host().follower(share).period(PERIOD);
+        let guard = follower.start(&root).expect("files that can be read");
+        let bytes = |system: &System| {
+            let limits = system.limits().into_iter().map(|of| of.2);
+            limits.chain([system.machine()]).min().expect("the machine")
+        };
+        let mut granted = share.of(bytes(self));
+        // What was known when all was read last: a high may go.
+        let known = |system: &System| -> Vec<(usize, bool)> {
+            let limits = system.limits().into_iter();
+            let kept = limits.filter(|of| !of.1.ends_with("memory.high"));
+            kept.map(|of| (of.0, of.3)).collect()
+        };
+        let mut last = known(self);
+        for _ in 0..CHANGES {
+            let level = rng.random_range(0..3);
+            let file = pick(rng, self.limit_files());
+            match rng.random_range(0..8) {
+                0 if self.version == 1 => {
+                    let stat = Says::Stat(figures(rng, &OF_STAT_V1, 1 << 19));
+                    self.say(level, "memory.stat", stat);
+                }
+                0 | 1 => self.say(level, file, Says::Rubbish),
+                2..5 => self.say(level, file, Says::Nothing),
+                _ => {
+                    let bytes = rng.random_range(1..40) << 20;
+                    self.say(level, file, Says::Bytes(bytes));
+                }
+            }
+            // A look that comes after the machine has said nothing has seen the files as they are.
+            let says_nothing = || {
+                let fault = guard.state().fault;
+                fault.is_some_and(|fault| fault.contains("meminfo"))
+            };
+            std::fs::remove_file(self.path("proc", "meminfo")).expect("a file");
+            wait_for(says_nothing, || format!("no fault: {:?}", guard.state()));
+            self.write();
+            let (now, levels) = (known(self), self.that_count());
+            let is_there = |of: &&(usize, bool)| levels.iter().any(|level| level.0 == of.0);
+            let gone = last.iter().filter(is_there).find(|of| !now.contains(of));
+            let has_fault = self.rubbish() > 0 || gone.is_some();
+            let host = bytes(self);
+            granted = match has_fault {
+                true => granted.min(share.of(host)),
+                false => share.of(host),
+            };
+            let told = || {
+                let state = guard.state();
+                let says = &self.says;
+                format!("{state:?}, not {granted} of {host}, {gone:?} is gone, of {says:?}")
+            };
+            let is_seen = || {
+                let state = guard.state();
+                let found = (state.host, state.granted, root.max());
+                found == (host, granted, granted) && state.fault.is_some() == has_fault
+            };
+            wait_for(|| !says_nothing(), told);
+            wait_for(is_seen, told);
+            if !has_fault {
+                last = now;
+            }
+        }
+        drop(guard);
+    }
+
     /// Each round asks for what a level has too much, or for a part of all that is anonymous where
     /// time was lost, and for no more than there is.
     fn reclaim_holds(&mut self, rng: &mut Xoshiro256PlusPlus) {
@@ -862,4 +949,5 @@ pub(super) fn live(seed: u64) {
         system.pressure_holds(rng);
     }
     system.reclaim_holds(rng);
+    system.follow_holds(rng);
 }
