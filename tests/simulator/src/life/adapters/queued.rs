@@ -24,7 +24,7 @@ use super::Waits;
 use super::channels::{Message, droppable_overhead, message, number_of};
 use crate::script::pick;
 
-const STEPS: usize = 200;
+const STEPS: usize = 120;
 
 /// For so long a charge in line may not know that it is served.
 const PATIENCE: Duration = Duration::from_secs(5);
