@@ -4,13 +4,13 @@
 //! seen the files as they are.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Percent, Reclaim, ReclaimPriority, Runtime};
+use memcg::{Bytes, Charge, Limit, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use memcg_host::{FollowState, Host, MaxOfHost};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -269,6 +269,10 @@ pub(super) fn reclaim(seed: u64) {
 /// The process says how much anonymous memory it has, of which a part is swapped out; `None`: it says
 /// nothing.
 fn process_has(machine: &Machine, anon: Option<u64>) {
+    status_says(machine.folder.path(), anon);
+}
+
+fn status_says(folder: &Path, anon: Option<u64>) {
     let status = anon.map_or(String::from("Name: life\n"), |anon| {
         let (anon, swapped) = ((anon >> 10) - (anon >> 12), anon >> 12);
         format!(
@@ -276,7 +280,7 @@ fn process_has(machine: &Machine, anon: Option<u64>) {
             anon * 2
         )
     });
-    write(machine.folder.path(), "proc/self/status", &status);
+    write(folder, "proc/self/status", &status);
 }
 
 /// A max is what is granted less what is not charged, or what the service has set since the limits
@@ -495,6 +499,72 @@ pub(super) fn heap_stays(seed: u64) {
     is_found("once the system has it back");
     assert!(before.abs_diff(others) <= others / 16);
     drop((guard, held));
+    assert_eq!(root.live(), 0, "live at the end");
+}
+
+/// A cache whose memory the system has as soon as it is given back. It gives pages, of which the
+/// process has some others.
+struct Unmaps {
+    held: Mutex<Charge>,
+    others: u64,
+    folder: PathBuf,
+}
+
+impl Reclaim for Unmaps {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let gives = want.next_multiple_of(1 << 20);
+        let given = held.shrink(Bytes(gives));
+        status_says(&self.folder, Some(self.others + held.bytes()));
+        given
+    }
+}
+
+/// The limit falls, and what a cache gives for that goes to the system: what nobody is charged for is
+/// as before.
+pub(super) fn heap_shrinks(seed: u64) {
+    let rng = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut machine = Machine::new();
+    machine.say(0, 0, Says::Bytes(64 << 20));
+    let [others, load] = [3, 16].map(|least| rng.random_range(least..least + 4) << 20);
+    process_has(&machine, Some(others + load));
+    let runtime = Runtime::builder().batch(0).build();
+    let runtime = runtime.expect("a configuration that holds");
+    let root = runtime.root();
+    let cache = Arc::new(Unmaps {
+        held: Mutex::new(root.charge(Bytes(load)).expect("no limit")),
+        others,
+        folder: machine.folder.path().to_path_buf(),
+    });
+    let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
+    let registration = root.register_reclaimer(asked, ReclaimPriority::NORMAL);
+    let share = Percent::new(50).expect("a percentage");
+    let follower = machine.host().follower(share).period(PERIOD);
+    let guard = follower.less_uncharged().start(&root);
+    let guard = guard.expect("files that can be read");
+    for limit in [64_u64, 32, 24] {
+        let limit = limit << 20;
+        machine.say(0, 0, Says::Bytes(limit));
+        let max = limit / 2 - others;
+        // After some looks as well.
+        for _ in 0..2 {
+            let is_right = || {
+                let uncharged = guard.state().uncharged;
+                let [found, known] = [(uncharged, others), (root.max(), max)]
+                    .map(|(found, known)| found.abs_diff(known) <= known / 16);
+                found && known && root.live() <= root.max()
+            };
+            wait_for(is_right, || {
+                let live = root.live();
+                format!(
+                    "not {max} beside {others}, {live} live: {:?}",
+                    guard.state()
+                )
+            });
+            std::thread::sleep(PERIOD * 6);
+        }
+    }
+    drop((guard, registration, cache));
     assert_eq!(root.live(), 0, "live at the end");
 }
 

@@ -245,7 +245,7 @@ impl Life {
                 match seed % 3 {
                     0 => levels::heap_stays(*seed),
                     1 => levels::high_for_a_moment(*seed),
-                    _ => {}
+                    _ => levels::heap_shrinks(*seed),
                 }
             }
             Adapter::Ask(seed) => questions::ask(*seed),
