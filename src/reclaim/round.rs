@@ -510,7 +510,6 @@ impl<'r> Round<'r, '_> {
         // brought nor promised.
         for &(ref reclaimer, able) in &ready {
             let promised = self.report.pending.saturating_sub(pending);
-            // Mutation: what-is-promised-is-asked-of-the-next
             let want = able.min(ask.saturating_sub(freed).saturating_sub(promised));
             if want > 0 && !self.is_done() {
                 calls += 1;
