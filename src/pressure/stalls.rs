@@ -386,6 +386,21 @@ mod tests {
         );
     }
 
+    /// Thresholds come in the instant in which a charger stops, so that no time is lost yet.
+    #[test]
+    fn a_stall_that_has_lost_no_time_is_looked_at() {
+        let runtime = Runtime::builder().max(100).build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let later = Instant::now() + Duration::from_secs(60);
+        let _stall = Stall::begin(group.first(), runtime.root().first(), later).unwrap();
+        let is_planned = || group.first().limits.watched.is_for(STALLS_LOOKED_AT);
+        assert!(!is_planned(), "nobody has set thresholds");
+        group
+            .set_limits(Limits::new().pressure_levels(80, 95))
+            .unwrap();
+        assert!(is_planned());
+    }
+
     /// Each look corrects the pressure, and there are looks until it is gone.
     #[test]
     fn looks_follow_stalls_and_end() {
