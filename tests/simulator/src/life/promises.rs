@@ -133,6 +133,20 @@ impl Life {
         });
     }
 
+    /// The caches that count below a level: each with the group that has what it holds, and whether
+    /// any of that is protected there.
+    fn caches_below(&self, level: usize) -> impl Iterator<Item = (&Cache, usize, bool)> {
+        self.caches.iter().filter_map(move |cache| {
+            let mut levels = self.twin.levels(cache.group);
+            let home = levels.find(|&level| self.twin.groups[level].online)?;
+            let is_below = self.twin.is_within(home, level);
+            let of = self.handles[home].first().filter(|_| is_below)?.memory();
+            let top = self.handles[level].first()?.memory();
+            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+            Some((&**cache, home, is_protected))
+        })
+    }
+
     /// A charge that never blocks is not refused while a cache could begin, and none has.
     pub(super) fn has_begun(&self, level: usize, ask: Ask) {
         if ask.verb != Verb::Start || !self.shared.is_quiet() || self.is_owed() {
@@ -143,18 +157,7 @@ impl Life {
         if !lacks || self.twin.never_fits(ask.group, ask.bytes) {
             return;
         }
-        for cache in &self.caches {
-            let mut levels = self.twin.levels(cache.group);
-            let home = levels.find(|&level| self.twin.groups[level].online);
-            let Some(home) = home.filter(|&home| self.twin.is_within(home, level)) else {
-                continue;
-            };
-            let (Some(of), Some(top)) = (self.handles[home].first(), self.handles[level].first())
-            else {
-                continue;
-            };
-            let (of, top) = (of.memory(), top.memory());
-            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+        for (cache, home, is_protected) in self.caches_below(level) {
             let could_begin = cache.nature == Nature::Keeps
                 && cache.promises.are_kept()
                 && !cache.is_gone()
@@ -177,18 +180,7 @@ impl Life {
             return;
         }
         let time = Duration::from_millis(self.setup.reclaim_time);
-        for cache in &self.caches {
-            let mut levels = self.twin.levels(cache.group);
-            let home = levels.find(|&level| self.twin.groups[level].online);
-            let Some(home) = home.filter(|&home| self.twin.is_within(home, level)) else {
-                continue;
-            };
-            let (Some(of), Some(top)) = (self.handles[home].first(), self.handles[level].first())
-            else {
-                continue;
-            };
-            let (of, top) = (of.memory(), top.memory());
-            let is_protected = of.effective_min(&top).max(of.effective_low(&top)) > 0;
+        for (cache, home, is_protected) in self.caches_below(level) {
             let record = lock(&cache.promises.0);
             let is_awaited = !record.open.is_empty()
                 && record.since.is_some_and(|(at, _)| clock::now() < at + time)
