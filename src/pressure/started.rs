@@ -500,6 +500,7 @@ mod tests {
 
     use super::*;
     use crate::state::started::{DutyThread, Turns};
+    use crate::sync::this_thread;
     use crate::thread::context;
     use crate::thread::helper::{Helper, LINGER};
     use crate::{Limit, Limits, Runtime};
@@ -613,7 +614,7 @@ mod tests {
     /// A thread of the tree that takes nothing of what is left for it.
     fn idle() -> DutyThread {
         DutyThread {
-            helper: Helper::idle_in(std::process::id(), thread::current()),
+            helper: Helper::idle_in(std::process::id(), this_thread()),
             is_busy: false,
         }
     }

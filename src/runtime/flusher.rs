@@ -2,14 +2,14 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::{Builder, JoinHandle, current};
+use std::thread::{JoinHandle, current};
 use std::time::Duration;
 
 use crate::counter::idle;
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::lifecycle::unowned;
-use crate::sync::{clock, is_over, park};
+use crate::sync::{clock, is_over, park, spawn};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -37,7 +37,7 @@ impl Flusher {
                 unowned::may_have_changed();
             }
         };
-        let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;
+        let thread = spawn("memcg-flusher", flush)?;
         Ok(Flusher {
             stop: Some(stop),
             thread: Some(thread),

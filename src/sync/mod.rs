@@ -44,7 +44,7 @@ pub(crate) use side::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, NameHasher, Patience, Shared, Thread, displace,
     fence, follow, is_over, loads_for_figures, model_failed, park, pause, per_thread, place,
     place_zeroed, pool_stashes, prefetch, process_const, process_wide, processor, rest, share,
-    sleep, stand_in, start_thread, this_thread, thread_local,
+    sleep, spawn, stand_in, start_thread, this_thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};

@@ -11,15 +11,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, rest,
-    thread_local,
-};
-#[cfg(not(all(shuttle, feature = "_simulated-time", debug_assertions)))]
-pub(crate) use still::{is_over, park, sleep, start_thread};
-
+pub(crate) use checker::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence, rest, thread_local};
 #[cfg(all(shuttle, feature = "_simulated-time", debug_assertions))]
-pub(crate) use simulated::{is_over, park, sleep, start_thread};
+pub(crate) use simulated::{Thread, is_over, park, sleep, start_thread, this_thread};
+#[cfg(not(all(shuttle, feature = "_simulated-time", debug_assertions)))]
+pub(crate) use still::{Thread, is_over, park, sleep, start_thread, this_thread};
 
 std::thread_local! {
     /// The barrier pair orders memory in the model that this thread of the system runs, with all
@@ -201,8 +197,8 @@ mod still {
     use std::io::{Error, ErrorKind};
     use std::time::{Duration, Instant};
 
-    pub(crate) use super::checker::park;
-    use super::checker::{Thread, yield_now};
+    use super::checker::yield_now;
+    pub(crate) use super::checker::{Thread, current as this_thread, park};
 
     pub(crate) fn sleep(_: Duration) {
         yield_now();
@@ -223,31 +219,19 @@ mod still {
 /// The run moves the clock, and the threads that the crate starts are threads of the run.
 #[cfg(all(shuttle, feature = "_simulated-time", debug_assertions))]
 mod simulated {
-    use std::io::Error;
-    use std::sync::atomic::Ordering;
-    use std::time::Instant;
+    pub(crate) use super::super::clock::{Thread, park, sleep, start_thread, this_thread};
 
-    use super::super::clock::by_hand::THREADS;
-    pub(crate) use super::super::clock::{park, sleep};
-    use super::checker::{Thread, spawn};
-
-    pub(crate) fn start_thread(
-        _: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Result<Thread, Error> {
-        // No edge: shuttle runs one thread at a time.
-        THREADS.fetch_add(1, Ordering::SeqCst);
-        let body = || {
-            body();
-            // No edge: as above.
-            THREADS.fetch_sub(1, Ordering::SeqCst);
-        };
-        Ok(spawn(body).thread().clone())
-    }
-
-    pub(crate) fn is_over(deadline: Instant) -> bool {
+    pub(crate) fn is_over(deadline: std::time::Instant) -> bool {
         super::super::clock::now() >= deadline
     }
+}
+
+/// No model flushes by a thread of its own.
+pub(crate) fn spawn(
+    _: &str,
+    _: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 /// A model has one processor, or its runs would differ.

@@ -209,18 +209,8 @@ impl Patience {
     }
 }
 
-pub(crate) use super::clock::{park, sleep};
-pub(crate) use std::thread::{Thread, current as this_thread};
+pub(crate) use super::clock::{Thread, park, sleep, spawn, start_thread, this_thread};
 pub(crate) use std::thread_local;
-
-/// Starts a thread that no other thread joins.
-pub(crate) fn start_thread(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<Thread> {
-    let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
-    Ok(started.thread().clone())
-}
 
 /// A pause of a thread that waits longer than patience lasts: for foreign code.
 pub(crate) fn pause() {

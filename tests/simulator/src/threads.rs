@@ -145,26 +145,13 @@ impl Drop for Actor {
     }
 }
 
-/// Lets the crate's thread of that name look at the present instant, until it waits anew or there is
-/// nothing that it would have to do.
+/// The threads that the crate has started do what they were told to, until each waits by the clock or
+/// has ended.
 ///
 /// # Panics
-/// When it does neither.
-pub(crate) fn let_look(name: &str, is_done: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    let mut seen = None;
-    while !is_done() {
-        match (clock::wait_of_named(name), seen) {
-            (Some(wait), Some(number)) if wait.number > number => return,
-            (Some(wait), None) => {
-                seen = Some(wait.number);
-                // It is woken, and the clock does not move.
-                clock::advance(Duration::ZERO);
-            }
-            _ => std::thread::sleep(LOOK / 4),
-        }
-        assert!(Instant::now() < until, "{name} hangs, or is not there");
-    }
+/// When one hangs.
+pub(crate) fn rest() {
+    assert!(clock::rest(PATIENCE), "a thread of the crate hangs");
 }
 
 /// The names of the threads that the crate has started and that have not ended, where the system

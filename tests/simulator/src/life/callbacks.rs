@@ -148,12 +148,6 @@ impl Shared {
         *lock(&self.asker) = Some(importance);
     }
 
-    /// The waker of that task was called, and the twin has not followed yet.
-    pub(super) fn has_rung(&self, key: Key) -> bool {
-        let is_it = |entry: &Entry| matches!(entry, Entry::Rang(of) if *of == key);
-        lock(&self.log).iter().any(is_it)
-    }
-
     /// No callback charges or gives back by itself, so what happens is known to the byte.
     pub(super) fn is_quiet(&self) -> bool {
         !self.busy.load(Ordering::SeqCst) && !self.strange.load(Ordering::SeqCst)
@@ -645,8 +639,8 @@ impl Life {
 
     /// The twin follows what callbacks have done. `after` is called after each of these.
     pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
-        self.let_delays_end();
         loop {
+            crate::threads::rest();
             let has_ended = self.poll_threads();
             // What an adapter has waited for it has by now.
             #[cfg(feature = "adapters")]

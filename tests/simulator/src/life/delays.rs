@@ -11,16 +11,12 @@ use memcg::simulated_time as clock;
 use super::Life;
 use super::tasks::{End, Task};
 use crate::script::{Act, Op, Size, What};
-use crate::threads::let_look;
 use crate::twin::{Held, Key};
-
-/// The crate's thread that ends delays.
-const THREAD: &str = "memcg-delays";
 
 /// A shorter delay is none.
 const DELAY_MIN: Duration = Duration::from_millis(10);
 
-/// What that thread does at an instant it does so much later at most: many delays share a look.
+/// What the crate's thread of delays does at an instant it does so much later at most: many delays share a look.
 const REST: Duration = Duration::from_millis(1);
 
 /// A delay is looked at so soon, then whenever it has become a quarter older.
@@ -122,18 +118,6 @@ impl Life {
             "{bytes} bytes in {} are not delayed for {delay:?}",
             self.twin.path(group)
         );
-    }
-
-    /// The thread that looks at delays does so at the present instant.
-    pub(super) fn let_delays_end(&self) {
-        let is_open = |task: &&Task| task.delay.as_ref().is_some_and(|it| it.rang.is_none());
-        let open: Vec<Key> = self
-            .tasks
-            .iter()
-            .filter(is_open)
-            .map(|task| task.key)
-            .collect();
-        let_look(THREAD, || open.iter().all(|&key| self.shared.has_rung(key)));
     }
 
     /// A hook was called: the delays of its group have ended.
