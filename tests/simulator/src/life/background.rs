@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use memcg::{
     Bytes, Charge, Limit, Limits, Percent, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority,
@@ -14,9 +13,7 @@ use memcg::{
 use super::Life;
 use crate::configuration::limit;
 use crate::script::Op;
-
-/// For so long the thread may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::threads::rest;
 
 /// Caches are asked for some pages at least.
 const UNIT: u64 = 64 << 10;
@@ -74,16 +71,9 @@ fn reclaimed_for_a_line(moves: u16) {
     assert!(poll().is_pending(), "nothing is left");
     let asked = Arc::clone(&cache) as Arc<dyn Reclaim>;
     let registration = of_cache.register_reclaimer(asked, ReclaimPriority::NORMAL);
-    let until = Instant::now() + PATIENCE;
-    let charged = loop {
-        if let Poll::Ready(charged) = poll() {
-            break charged;
-        }
-        assert!(
-            Instant::now() < until,
-            "a charge waits, and the new reclaimer is not asked"
-        );
-        std::thread::sleep(Duration::from_micros(50));
+    rest();
+    let Poll::Ready(charged) = poll() else {
+        panic!("a charge waits, and the new reclaimer is not asked");
     };
     assert_eq!(
         charged.map(|charge| charge.bytes()).ok(),
@@ -144,15 +134,12 @@ fn reclaimed_in_background(part: Percent, mut moves: u16) {
             fill(&cache, above + 1);
         }
         has_crossed = true;
-        let until = Instant::now() + PATIENCE;
-        while group.usage() > above - above / 16 {
-            let usage = group.usage();
-            assert!(
-                Instant::now() < until,
-                "{usage} are used of {max}, reclaimed from {above} on"
-            );
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        rest();
+        let usage = group.usage();
+        assert!(
+            usage <= above - above / 16,
+            "{usage} are used of {max}, reclaimed from {above} on"
+        );
     }
     assert_eq!(cache.strange.load(Ordering::SeqCst), 0, "charges that fit");
     drop(registration);

@@ -9,8 +9,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use memcg::allocator::{Owner, catch_up, charge_unowned, charge_unowned_to, uncharge_unowned};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, Limits, Runtime};
@@ -22,18 +20,10 @@ use super::told::Rung;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What, pick};
+use crate::threads::rest;
 
 /// The most that one step charges or allocates.
 const MOST: u64 = 300;
-
-/// So many milliseconds a thread may take from one step to the next.
-const MOMENTS: u32 = 500;
-
-/// So many readings more tell an error from what shows between two groups.
-const READINGS: u32 = 3;
-
-/// Within that time a charge that fits is served.
-const SOON: Duration = Duration::from_secs(20);
 
 impl Life {
     /// Groups of their own are made below a group, and end. The twin has none of them: they leave
@@ -242,7 +232,8 @@ impl Covers {
             self.step()?;
             // An allocator leaves to others what its calls have to do beside.
             catch_up();
-            self.agree_in_the_end()?;
+            self.serve()?;
+            self.agree()?;
         }
         self.waits = None;
         // What tasks have left is left behind, and those that are live own the rest.
@@ -398,12 +389,9 @@ impl Covers {
         };
         let mut then = self.sums;
         then.reserved[waits.level] += waits.bytes;
-        // Another thread may have the line to serve.
-        let end = Instant::now() + SOON;
+        // A thread of the runtime may have the line to serve.
+        rest();
         let fits = then.fit(&self.sums, &self.max);
-        while fits && !waits.rung.is_rung() && Instant::now() < end {
-            thread::sleep(Duration::from_millis(1));
-        }
         let is_rung = waits.rung.is_rung();
         ensure!(
             is_rung || !fits,
@@ -434,20 +422,6 @@ impl Covers {
             }
         }
         Ok(())
-    }
-
-    /// Another thread may serve what waits at any time, and wakes it when it is charged. And one that
-    /// takes credit back between the reading of two groups is in the way of that reading alone.
-    fn agree_in_the_end(&mut self) -> Holds {
-        for number in 0..MOMENTS {
-            self.serve()?;
-            let agreed = self.agree();
-            if agreed.is_ok() || (self.waits.is_none() && number == READINGS) {
-                return agreed;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.agree()
     }
 
     fn agree(&self) -> Holds {
@@ -511,19 +485,10 @@ impl Covers {
         let row = |level| (self.sums.live(level), self.sums.all_reserved(level));
         let mut known: Vec<_> = here.map(row).collect();
         known.sort_unstable();
-        // A row is read without locks: it shows twice, or not at all, what a thread of the runtime
-        // takes back meanwhile.
-        let mut found = Vec::new();
-        for _ in 0..MOMENTS {
-            let table = self.levels[TOP].snapshot(2);
-            let rows = table.rows().iter();
-            found = rows.map(|row| (row.live, row.ledger.reserved())).collect();
-            found.sort_unstable();
-            if found == known || self.waits.is_some() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+        let table = self.levels[TOP].snapshot(2);
+        let rows = table.rows().iter();
+        let mut found: Vec<_> = rows.map(|row| (row.live, row.ledger.reserved())).collect();
+        found.sort_unstable();
         ensure_eq!(found, known, "(live, reserved) in the table");
         Ok(())
     }

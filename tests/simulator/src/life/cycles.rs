@@ -4,7 +4,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
@@ -14,7 +13,7 @@ use memcg::{
 
 use super::Life;
 use crate::denied;
-use crate::threads::of_the_crate;
+use crate::threads::rest;
 
 /// Of a kind, in a cycle: so many entries are more than a node of any table has room for.
 const MANY: u64 = 48;
@@ -28,9 +27,6 @@ const LEFT_MAX: usize = 512;
 
 /// What may be left of delays between two looks: less than an entry for each.
 const DELAYS_LEFT_MAX: usize = 1 << 10;
-
-/// So many milliseconds later the crate's threads are at rest.
-const LOOKS_AT_REST: u32 = 20;
 
 struct Nothing;
 
@@ -59,7 +55,7 @@ impl Life {
                 self.actors[0].run(move || cycle(&runtime));
             }
             done = times;
-            sizes.push(in_use_at_rest(sizes.last().copied()));
+            sizes.push(in_use_at_rest());
             if let [.., before, now] = sizes[..]
                 && now <= before
             {
@@ -80,9 +76,9 @@ impl Life {
             }
         };
         after(false);
-        let without = denied::in_use();
+        let without = in_use_at_rest();
         after(true);
-        let with = in_use_at_rest(Some(without + LEFT_MAX));
+        let with = in_use_at_rest();
         assert!(
             with <= without + LEFT_MAX,
             "bytes of the heap, after groups without callbacks and after groups with some: {without}, {with}"
@@ -102,7 +98,7 @@ impl Life {
             self.actors[0].run(move || (done..times).for_each(|_| delays(&runtime)));
             done = times;
             let most = sizes.last().map(|before| before + DELAYS_LEFT_MAX);
-            sizes.push(in_use_at_rest(most));
+            sizes.push(in_use_at_rest());
             if most.is_some_and(|most| sizes.last().is_some_and(|&now| now <= most)) {
                 return;
             }
@@ -111,15 +107,9 @@ impl Life {
     }
 }
 
-/// Bytes of the heap, once they are no more than `before`, or after a while if there is a thread of
-/// the crate: it may have to do with what has gone.
-fn in_use_at_rest(before: Option<usize>) -> usize {
-    for _ in 0..LOOKS_AT_REST {
-        if before.is_none_or(|before| denied::in_use() <= before) || of_the_crate().is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+/// Bytes of the heap, once threads of the crate have done what they have to do with what has gone.
+fn in_use_at_rest() -> usize {
+    rest();
     denied::in_use()
 }
 

@@ -11,7 +11,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::simulated_time as clock;
@@ -25,9 +24,7 @@ use super::told::Rung;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What, pick};
-
-/// Within that time another thread has done what this one left to it.
-const SOON: Duration = Duration::from_secs(20);
+use crate::threads::rest;
 
 /// More of them make a line that is long and shows nothing new.
 const WAITS_MAX: usize = 8;
@@ -544,22 +541,16 @@ impl Lines {
 
     /// Those whose wait is over are as the twin says.
     fn agree(&mut self) -> Holds {
-        let until = Instant::now() + SOON;
-        loop {
-            self.take_vain()?;
-            let agreed = if self.is_known() {
-                self.take_known()
-            } else {
-                self.take_rung()?;
-                self.nobody_is_forgotten()
-            };
-            let agreed = agreed.and_then(|()| self.figures_hold());
-            if agreed.is_ok() || Instant::now() > until {
-                return agreed;
-            }
-            // Another thread may have some of them to serve.
-            thread::sleep(Duration::from_millis(1));
+        // A thread of the runtime may have some of them to serve.
+        rest();
+        self.take_vain()?;
+        if self.is_known() {
+            self.take_known()?;
+        } else {
+            self.take_rung()?;
+            self.nobody_is_forgotten()?;
         }
+        self.figures_hold()
     }
 
     /// Waits that are in vain are over.
@@ -585,16 +576,13 @@ impl Lines {
     }
 
     fn is_rung_soon(&self, waits: &Waits) -> Holds {
-        let until = Instant::now() + SOON;
-        while !waits.rung.is_rung() {
-            ensure!(
-                Instant::now() < until,
-                "{} bytes in {} wait and never fit",
-                waits.bytes,
-                self.groups[waits.group]
-            );
-            thread::sleep(Duration::from_millis(1));
-        }
+        rest();
+        ensure!(
+            waits.rung.is_rung(),
+            "{} bytes in {} wait and never fit",
+            waits.bytes,
+            self.groups[waits.group]
+        );
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcg::simulated_time as clock;
 use memcg::{
@@ -19,6 +19,7 @@ use super::Life;
 use crate::configuration::limit;
 use crate::holds::{Holds, ensure_eq};
 use crate::script::{Op, What, pick};
+use crate::threads::rest;
 
 impl Life {
     pub(super) fn mark_pressure(&mut self, op: &Op) {
@@ -83,9 +84,6 @@ enum Way {
 
 /// A task waits for so long.
 const WHILE: Duration = Duration::from_millis(1);
-
-/// For so long a thread of a runtime may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const WAYS: [Way; 10] = [
     Way::Force,
@@ -267,7 +265,8 @@ fn live(steps: u8, seed: u64) -> Holds {
                 let is_made = follow(&mut twin, &used, (of, bytes), way, chooses);
                 let charged = way.charge(group, bytes, || {
                     if chooses {
-                        has_counted(&groups, &twin);
+                        // The thread that looks for victims has counted it by then.
+                        rest();
                     }
                 });
                 ensure_eq!(
@@ -318,17 +317,6 @@ fn live(steps: u8, seed: u64) -> Holds {
         agree(&groups, &twin)?;
     }
     Ok(())
-}
-
-/// The thread that looks for victims has counted that, or has had time enough.
-fn has_counted(groups: &[Group], twin: &[Marked]) {
-    let until = Instant::now() + PATIENCE;
-    let is_short = |(group, twin): (&Group, &Marked)| {
-        group.events().local().get(COUNTED[OOM]) < twin.counted[OOM]
-    };
-    while groups.iter().zip(twin).any(is_short) && Instant::now() < until {
-        std::thread::sleep(Duration::from_micros(50));
-    }
 }
 
 fn agree(groups: &[Group], twin: &[Marked]) -> Holds {

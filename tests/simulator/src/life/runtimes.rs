@@ -4,7 +4,7 @@
 // What an allocator gives back to a group is its word for it.
 #![allow(unsafe_code)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memcg::allocator::Owner;
 use memcg::errors::DeclareError;
@@ -21,9 +21,10 @@ use rand::{RngExt, SeedableRng};
 use super::Life;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Op, What, pick};
+use crate::threads::rest;
 
-/// For so long a thread of a runtime may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// After so many periods a flusher has flushed all, and taken back what nobody uses.
+const PERIODS: u32 = 16;
 
 /// Levels of a tree that is very deep.
 const DEEP: usize = 1_000;
@@ -299,23 +300,22 @@ fn flushes(rng: &mut Xoshiro256PlusPlus) -> Holds {
     drop(ended);
     let ended = root.child("ended").map(|ended| ended.offline().is_ok());
     ensure_eq!(ended, Some(true), "a group that ends");
-    let until = Instant::now() + PATIENCE;
-    let rest = || {
+    let found = || {
         let stats = root.read(Freshness::Stale);
         let found = (stats.get(StatKey::ANON), stats.max_error());
         // Not by what is live: to read that settles.
         let used = (root.usage(), runtime.dying_count());
         (found, used)
     };
-    while rest() != ((140_000, 0), (300, 0)) {
-        ensure!(
-            Instant::now() < until,
-            "after many periods of a flusher: {:?} (of an item, off by), (used, dying)",
-            rest()
-        );
+    for _ in 0..PERIODS {
         clock::advance(period);
-        std::thread::sleep(Duration::from_micros(200));
+        rest();
     }
+    ensure_eq!(
+        found(),
+        ((140_000, 0), (300, 0)),
+        "after many periods of a flusher: (of an item, off by), (used, dying)"
+    );
     drop(kmem);
     runtime.stop_flusher();
     root.inspect().flush();
