@@ -34,6 +34,7 @@
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded_mark;
+use crate::counter::live_peak;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
@@ -205,6 +206,9 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
         uncount(&mut stocks, counter, most.into());
         return false;
     }
+    // Its credit is no thread's. Who has moved the levels alone so far does not know how much there
+    // is, so what its walks leave behind is no exact peak of live units from here on.
+    live_peak::note_mover(counter, None);
     stock.open(most);
     true
 }
