@@ -567,10 +567,18 @@ fn act(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Act {
 
 fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
     let max = pick(rng, &[u64::MAX, 3_000, 20_000, 100_000, 1 << 40]);
-    let budget = pick(rng, &[None, None, None, Some(0), Some(128), Some(2_048)]);
+    // A central stock opens where there are stocks, and their budget leaves it a part.
+    let opens = swarm.central && rng.random_bool(0.7);
+    let budget = match opens {
+        true => pick(rng, &[None, Some(2_048)]),
+        false => pick(rng, &[None, None, None, Some(0), Some(128), Some(2_048)]),
+    };
     Setup {
         threads: rng.random_range(1..=4),
-        batch: pick(rng, &[0, 16, 64, 256, 1_024, 1_024, 65_536]),
+        batch: match opens {
+            true => pick(rng, &[256, 1_024, 1_024, 65_536]),
+            false => pick(rng, &[0, 16, 64, 256, 1_024, 1_024, 65_536]),
+        },
         adaptive: rng.random(),
         audit: rng.random_bool(0.7),
         fence: rng.random_bool(0.1),
@@ -1010,6 +1018,27 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // It is open, and then its group is so far above a high that no credit would help.
+        What::CentralGive(_) if rng.random_bool(if swarm.marks { 0.6 } else { 0.3 }) => {
+            let group = rng.random_range(0..16);
+            let bytes = pick(rng, &[12, 48, 128]);
+            let mut story = vec![What::Unset(group, Kind::Max)];
+            if rng.random() {
+                let max = pick(rng, &[10_000, 40_000, 200_000]);
+                story.push(What::Set(group, Kind::Max, Size::Above(max)));
+            }
+            let high = pick(rng, &[150, 300, 1_000]);
+            story.push(What::Set(group, Kind::High, Size::Above(high)));
+            for _ in 0..3 {
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(bytes)));
+                story.push(What::CentralGive(u8::MAX));
+            }
+            let force = |bytes| What::Charge(group, Verb::Force, Size::Bytes(bytes));
+            story.push(force(pick(rng, &[3_000, 9_000, 30_000])));
+            story.extend([force(bytes), What::CentralGive(u8::MAX)]);
+            story.push(What::Unset(group, Kind::High));
+            story
+        }
         // It has a part of what is taken, and the rest would be above a high.
         What::CentralGive(_) if rng.random_bool(0.2) => {
             let group = rng.random_range(0..16);
@@ -1022,14 +1051,8 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.extend((0..3).map(|_| What::CentralGive(rng.random())));
             }
             story.push(What::Set(group, Kind::High, Size::Above(300)));
-            if rng.random() {
-                let bytes = pick(rng, &[65, 400, 1_000]);
-                story.push(What::CentralTake(group, Size::Bytes(bytes)));
-            } else {
-                // So far above it that no credit would help.
-                let force = |bytes| What::Charge(group, Verb::Force, Size::Bytes(bytes));
-                story.extend([force(20_000), force(64), What::CentralGive(u8::MAX)]);
-            }
+            let bytes = pick(rng, &[65, 400, 1_000]);
+            story.push(What::CentralTake(group, Size::Bytes(bytes)));
             story.push(What::Unset(group, Kind::High));
             story
         }
@@ -1572,9 +1595,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             6 => What::VecShrink(a),
             _ => What::VecDrop(a),
         },
-        72..74 if swarm.central => match rng.random_range(0..4) {
+        72..74 if swarm.central => match rng.random_range(0..5) {
             0 | 1 => What::CentralTake(a, size(rng)),
-            2 => What::CentralGive(a),
+            2 | 3 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
         74..82 if swarm.tasks && rng.random_bool(0.1) => {
