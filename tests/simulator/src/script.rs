@@ -707,9 +707,9 @@ fn script(
             _ => rng.random_range(0..108),
         };
         if let Some(what) = what(rng, swarm, row) {
-            // Two of one group wait, one goes, and then the group.
+            // Two of one group wait, or of two, one goes, or all at the same time, and then the group.
             let goes = match what {
-                What::Begin(group, ..) if rng.random_bool(0.1) => Some(group),
+                What::Begin(group, ..) if rng.random_bool(0.15) => Some(group),
                 _ => None,
             };
             // A max that comes below what a group holds, while some of it can be cancelled.
@@ -751,9 +751,14 @@ fn script(
             }
             ops.extend(more.into_iter().map(|what| Op(thread, what)));
             if let Some(group) = goes {
-                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
-                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
-                ops.push(Op(0, What::DropTask(rng.random())));
+                let other = rng.random_range(0..16);
+                let other = pick(rng, &[group, other]);
+                for group in [group, other] {
+                    ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
+                }
+                let many = pick(rng, &[1, 6]);
+                ops.extend((0..many).map(|_| Op(0, What::DropTask(rng.random()))));
+                ops.push(Op(0, What::Time(20)));
                 ops.push(Op(0, What::OfflineTree(group)));
             }
             if let Some(group) = is_cancelled {
@@ -1153,12 +1158,17 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::OwnCredit);
             story
         }
-        // Parts of parts, while those above them go one after the other.
+        // Parts of parts, while those above them go one after the other, and what they divide moves.
         What::Share(..) if rng.random_bool(0.3) => {
             let groups = 1..8;
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
             story.extend(groups.clone().map(|of| What::Share(of, 2)));
-            story.extend(groups.flat_map(|of| [What::Look, What::Share(of, 0)]));
+            let moves = rng.random_bool(0.6);
+            for of in groups {
+                story.extend([What::Look, What::Share(of, 0)]);
+                let max = Size::Above(pick(rng, &[60_000, 80_000, 100_000]));
+                story.extend(moves.then_some(What::Set(0, Kind::Max, max)));
+            }
             story.push(What::Look);
             story
         }
