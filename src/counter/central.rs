@@ -56,6 +56,7 @@ pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // An open stock with room takes the units by one exchange. A stock that is closed may be opened
     // for them, but not at each put (see `is_due`). An open one without room is not due: then the
     // units go up the tree.
+    // Mutation: central-credit-is-kept-above-high
     let kept = !has_to_walk(counter)
         && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
     // The audit counts live units, and from here on these are credit.
