@@ -1057,7 +1057,7 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let mut call = Call::new(layer, &tenant, Some(0), |_| {});
     assert!(call.poll().is_pending(), "the handler has said nothing");
     let lengths: Vec<u64> = (0..rng.random_range(2..7))
-        .map(|_| pick(rng, &[9_000, 9_000, 15_000]))
+        .map(|_| pick(rng, &[9_000, 9_000, 15_000, 30_000]))
         .collect();
     let frames = lengths
         .iter()
@@ -1081,15 +1081,23 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let waker = Waker::from(Arc::clone(&call.rung));
     let mut context = Context::from_waker(&waker);
     let mut kept: Vec<Bytes> = Vec::new();
-    // Some clients take nothing until the end.
+    // Some clients take nothing until the end, and some a frame each so often: each that comes back
+    // begins the wait for the others anew.
     let keeps = rng.random_bool(0.3);
+    let pace = pick(rng, &[None, Some(PATIENT / 2), Some(PATIENT * 3 / 4)]);
+    let mut back = Instant::now();
     // Some writers are polled where they were woken alone.
     let sleeps = rng.random_bool(0.3);
     let mut waits = false;
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < LATEST, "no end");
-        if !keeps && !kept.is_empty() && rng.random_bool(0.2) {
+        let comes_back = match pace {
+            None => rng.random_bool(0.2),
+            Some(pace) => back.elapsed() >= pace,
+        };
+        if !keeps && !kept.is_empty() && comes_back {
+            back = Instant::now();
             let frame = kept.remove(rng.random_range(0..kept.len()));
             let bytes = frame.len() as u64;
             drop(frame);
