@@ -111,7 +111,7 @@ function mark(m, at,   k) {
     first[m, k] = code_from(at)
     past[m, k] = behind(first[m, k])
     for (; at > 0; at--) {
-        if (line[at] ~ /^ *(pub(\([^)]*\))? )?(unsafe )?(extern "C" )?fn / && indent(line[at]) < indent(line[first[m, k]])) { break }
+        if (line[at] ~ /^ *(pub(\([^)]*\))? )?(async )?(unsafe )?(extern "C" )?fn / && indent(line[at]) < indent(line[first[m, k]])) { break }
     }
     for (k = at; at > 0 && line[k] !~ /\{$/; k++) { }
     if (at == 0 || (m in opens && opens[m] != k)) {

@@ -229,6 +229,7 @@ impl InLine {
         }
         self.stall = None;
         let kind = RefusalKind::TimedOut(clock::now().saturating_duration_since(self.time.begun));
+        // Mutation: a-wait-that-is-over-counts-its-shortage-again
         Err(ChargeFailure::Refused {
             refusal: group.level(&level).refusal_now(),
             counted: self.counted,

@@ -34,6 +34,7 @@
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded_mark;
+use crate::counter::live_peak;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, CounterRef};
 use crate::counter::slow_path::SlowPath;
@@ -55,6 +56,7 @@ pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // An open stock with room takes the units by one exchange. A stock that is closed may be opened
     // for them, but not at each put (see `is_due`). An open one without room is not due: then the
     // units go up the tree.
+    // Mutation: central-credit-is-kept-above-high
     let kept = !has_to_walk(counter)
         && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
     // The audit counts live units, and from here on these are credit.
@@ -205,6 +207,9 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
         uncount(&mut stocks, counter, most.into());
         return false;
     }
+    // Its credit is no thread's. Who has moved the levels alone so far does not know how much there
+    // is, so what its walks leave behind is no exact peak of live units from here on.
+    live_peak::note_mover(counter, None);
     stock.open(most);
     true
 }

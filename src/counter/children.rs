@@ -78,6 +78,7 @@ pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
         kept.extend(slice);
         if kept.len() / 2 >= n {
             prune(&mut kept);
+            // Mutation: the-largest-child-hides-others
             least = kept.last().map_or(0, |&(_, usage)| usage.saturating_add(1));
         }
         goes_on

@@ -12,8 +12,9 @@
 //! there is no credit, and live units are usage: walks record each peak of that. So that they look
 //! at it, the running peak starts over from what is live when the stock closes.
 //!
-//! **Several.** From the first slow path of another thread, or through another counter, on: live
-//! units were never more than the peak of usage. At the end of a slow path that has left a new peak
+//! **Several.** From the first slow path of another thread, or through another counter, on, or from
+//! the first central stock, whose credit lies in no slot: live units were never more than the peak of
+//! usage. At the end of a slow path that has left a new peak
 //! of usage the thread counts the credit below, and records usage without it. So the two bounds lie
 //! within the credit of that moment.
 //!

@@ -284,6 +284,7 @@ impl CheckpointFuture {
                         .min(TIME_MAX)
             }
             Some(Pause::Delay(delayed)) if !delayed.lasts(waker) => {
+                // Mutation: a-cancel-during-a-delay-is-not-told
                 return Poll::Ready(went_on(group));
             }
             Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,

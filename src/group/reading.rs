@@ -342,11 +342,12 @@ impl Group {
     /// Returns the highest number of bytes that charges held at one moment, without the credit of
     /// threads: exactly, or by two bounds.
     ///
-    /// It is exact while one thread charges the group and it has no children that are charged, or
-    /// one child and no charges of its own. Otherwise its bounds are as far apart as the credit
-    /// that threads had at the moment of [`peak`](Self::peak), and by a sixteenth more if threads
-    /// free while another one grows: see [`PageCounter::peak_live`](crate::PageCounter::peak_live),
-    /// which also has the cost. [`memory`](Self::memory) opens a
+    /// It is exact while one thread charges the group, it has no children that are charged, or one
+    /// child and no charges of its own, and no [`CentralStock`](crate::CentralStock) has opened.
+    /// Otherwise its bounds are as far apart as the credit that was there at the moment of
+    /// [`peak`](Self::peak), and by a sixteenth more if threads free while another one grows: see
+    /// [`PageCounter::peak_live`](crate::PageCounter::peak_live), which also has the cost.
+    /// [`memory`](Self::memory) opens a
     /// [window](crate::PageCounter::peak_live_window).
     ///
     /// ```

@@ -115,6 +115,7 @@ fn make_missing(group: &Counter) -> bool {
         // The last ones found are the highest. Where there are more than fit, the loop begins anew
         // for those below.
         let from_above = (without.saturating_sub(AT_ONCE)..without).rev();
+        // Mutation: counts-are-made-for-the-highest-alone
         for level in from_above.filter_map(|number| highest[number % AT_ONCE]) {
             if make_counts(level, cache).is_none() {
                 return false;

@@ -92,6 +92,7 @@ impl Tiers {
                     // Bytes that came from no node were promised; bytes that went there are
                     // promised again.
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
+                    // Mutation: what-lies-elsewhere-stays-promised
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up))
                         .min(placement.unplaced());
                     let bytes = on_tier + *promised;

@@ -77,13 +77,14 @@ impl<K> PageCounter<K> {
     /// two bounds.
     ///
     /// It is exact while one thread, through one counter, does all that is done below this one.
-    /// From the first slow path of another thread or through another counter on, until the counter
-    /// is released, its bounds are [`peak`](Self::peak), and the most live units that were counted:
-    /// at the end of each slow path that leaves a new peak of usage, and in this call. A count knows
-    /// the credit of each thread, or takes the capacity of its slot, two batches, where the thread
-    /// may have freed meanwhile. To know, it takes a barrier: each call does, and a slow path where
-    /// that may raise the figure by a step, at most 16 times until it has doubled. Where a slow path
-    /// would visit more than 64 slots, it takes the published bound as the credit.
+    /// From the first slow path of another thread or through another counter on, or the first time
+    /// that a [`CentralStock`](crate::CentralStock) opens there, until the counter is released, its
+    /// bounds are [`peak`](Self::peak), and the most live units that were counted: at the end of
+    /// each slow path that leaves a new peak of usage, and in this call. A count knows the credit of
+    /// each thread, or takes the capacity of its slot, two batches, where the thread may have freed
+    /// meanwhile. To know, it takes a barrier: each call does, and a slow path where that may raise
+    /// the figure by a step, at most 16 times until it has doubled. Where a slow path would visit
+    /// more than 64 slots, it takes the published bound as the credit.
     ///
     /// So the bounds lie within the credit at the highest usage, and a sixteenth where threads free
     /// while another grows. A runtime with a batch of 0 keeps no credit, and so knows the peak of

@@ -76,6 +76,7 @@ impl Depot {
         for &number in numbers {
             let (chunk, index) = parts(number);
             // Numbers of chunks rise.
+            // Mutation: only-the-first-chunk-takes-objects-back
             if let Ok(at) = self
                 .chunks
                 .binary_search_by_key(&chunk, |chunk| chunk.number)

@@ -308,6 +308,7 @@ fn end_deferred(group: &Counter, number: u64) -> bool {
     // As in `defer`.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
+    // Mutation: a-stall-that-ends-takes-that-of-another
     let Some(deferred) = stalls
         .deferred
         .take_if(|deferred| deferred.number == number)

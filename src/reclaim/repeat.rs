@@ -59,6 +59,7 @@ pub(crate) fn shrink(
     request: &mut ReclaimRequest<'_>,
     excess: impl Fn() -> u64,
 ) -> u64 {
+    // Mutation: each-round-asks-for-the-first-excess
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
             return 0;

@@ -224,6 +224,7 @@ impl Shares {
         // moment ago; a step that finds it gone does nothing.
         if siblings.children.is_empty() {
             take_out(&mut self.parents, key);
+            // Mutation: a-parent-without-shares-stays-known-above
             for level in parent.path_to_root() {
                 self.below.remove(&(level.key(), key));
             }

@@ -140,6 +140,7 @@ impl StatTables {
             // The lock is given up after so many: the thread comes back with the next slice, and
             // finds the rest of the stack where it has left it.
             if enlisted == SLICE {
+                // Mutation: a-slice-of-cells-loses-the-rest
                 self.taken.push(number);
                 return false;
             }

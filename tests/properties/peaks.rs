@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use memcg::{Bytes, Charge, Group, Limits, Runtime};
+use memcg::{Bytes, CentralStock, Charge, Group, Limits, Runtime};
 
 const KIB: u64 = 1 << 10;
 
@@ -320,6 +320,26 @@ fn a_group_without_a_stock_knows_its_peak_exactly() {
     ] {
         assert_eq!(bounds(group), (held, held), "{}", group.path());
     }
+}
+
+/// The credit of a central stock lies in no slot, and is no live byte.
+#[test]
+fn credit_of_a_central_stock_is_within_the_bounds() {
+    let runtime = Runtime::builder().max(3_000).build().unwrap();
+    let root = runtime.root();
+    let stock = CentralStock::of(&root);
+    stock.give_back(root.charge(12).unwrap());
+    assert_eq!(stock.credit(), 12, "it has opened");
+    drop(root.charge(10).unwrap());
+    let (min, max) = bounds(&root);
+    assert!(min <= 12 && max >= 12, "12 bytes, not {min} to {max}");
+    let held = root.force_charge(9_000);
+    drop(held);
+    let (min, max) = bounds(&root);
+    assert!(
+        min <= 9_000 && max >= 9_000,
+        "9,000 bytes, not {min} to {max}"
+    );
 }
 
 /// Each window has the peak since its own reset.

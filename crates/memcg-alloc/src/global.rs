@@ -319,6 +319,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             let memory =
                 self.inner
                     .realloc(object, word::with_word_unchecked(old), size + word::BYTES);
+            // Mutation: a-realloc-that-fails-gives-bytes-back
             if memory.is_null() {
                 return memory;
             }

@@ -464,12 +464,14 @@ impl Following {
                 let has_fallen = mem::take(&mut shown.has_fallen);
                 (shown.state.clone(), has_fallen)
             };
+            // Mutation: a-fall-is-noted-as-of-before-its-reclaim
             if has_fallen {
                 self.group.inspect().shrink_to_max();
             }
             if has_fallen && self.less_uncharged {
                 // Memory that reclaim gave to the system is not the allocator's. By the next look a
                 // leak may have taken as much.
+                // Mutation: a-fall-is-noted-as-of-before-its-reclaim
                 let charged = charged(&self.group);
                 self.source.note_fall(charged, &self.uncharged, now.granted);
             }

@@ -168,6 +168,7 @@ impl HostLimits {
     /// The file of a limit that a level had `then` and has no more.
     fn file_gone(&self, then: &Level) -> Option<PathBuf> {
         let now = self.levels.iter().find(|now| now.dir == then.dir)?;
+        // Mutation: a-limit-with-swap-that-is-gone-is-not-missed
         [(&then.max, &now.max), (&then.both, &now.both)]
             .into_iter()
             .find_map(|(then, now)| then.as_ref().filter(|_| now.is_none()))

@@ -191,6 +191,7 @@ impl HostReclaimer {
         let mut state = lock(shown);
         state.stalls += u64::from(stalled);
         state.level = look.level;
+        // Mutation: a-fault-that-is-over-is-still-shown
         state.fault = look.fault;
         if let Some(freed) = freed.filter(|_| want > 0) {
             state.rounds += 1;

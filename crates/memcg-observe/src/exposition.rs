@@ -110,6 +110,7 @@ impl Exposition {
     /// Shows so many groups of each level.
     pub fn top(mut self, top: usize) -> Exposition {
         self.top = top;
+        // Mutation: a-page-of-another-width-shares-its-places
         self.shown = Arc::default();
         self
     }

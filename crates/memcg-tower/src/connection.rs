@@ -157,6 +157,7 @@ impl Writes {
     #[cold]
     fn taken_late(&mut self, bytes: usize) {
         self.waited();
+        // Mutation: a-flush-that-is-done-stays-pending
         self.pending = None;
         let time = self.pace.time;
         // A flush that is done does not say how much the client has taken.

@@ -274,6 +274,7 @@ impl State {
     /// itself. `None`: none waits.
     fn may_pass(&mut self) -> Option<u64> {
         let (&first, in_line) = self.line.first_key_value()?;
+        // Mutation: a-new-first-in-line-is-passed-no-further
         if self.passed != first {
             self.passed = first;
             self.passes = in_line.bytes;

@@ -172,6 +172,7 @@ where
                     return Poll::Pending;
                 }
                 Err(failed) => {
+                    // Mutation: a-frame-that-waits-in-vain-ends-no-body
                     *body.failed = true;
                     Err(failed)
                 }

@@ -383,6 +383,7 @@ impl Line {
         }
         let charge = self.charge.get_or_insert_with(|| {
             // One patience for both lines.
+            // Mutation: each-line-has-a-patience-of-its-own
             let left = settings.patience.saturating_sub(self.wait.since.elapsed());
             order.group().charge_async(Bytes(order.own)).timeout(left)
         });

@@ -482,6 +482,7 @@ impl Turn {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        // Mutation: frames-that-come-back-begin-no-new-wait
         if self.free != free {
             self.free = free;
             self.since = Instant::now();

@@ -118,6 +118,7 @@ impl<F, R> Running<F, R> {
                         Err(failed) => Some(failed),
                     }
                 }
+                // Mutation: an-error-of-the-handler-hides-that-of-the-body
                 Err(_) => hold.failed(),
             };
         let answered = match failed {

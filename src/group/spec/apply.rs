@@ -721,6 +721,7 @@ fn shrink(group: &Group, target: &GroupTarget) -> u64 {
     if max < max_before {
         excess = lowered::shrink_to_max(group.first());
         // A max that is only observed asks no group for anything.
+        // Mutation: an-excess-that-is-only-observed-fails-a-spec
         if group.first().is_observed() {
             excess = 0;
         }

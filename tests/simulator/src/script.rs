@@ -567,10 +567,18 @@ fn act(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Act {
 
 fn setup(rng: &mut Xoshiro256PlusPlus, swarm: Swarm) -> Setup {
     let max = pick(rng, &[u64::MAX, 3_000, 20_000, 100_000, 1 << 40]);
-    let budget = pick(rng, &[None, None, None, Some(0), Some(128), Some(2_048)]);
+    // A central stock opens where there are stocks, and their budget leaves it a part.
+    let opens = swarm.central && rng.random_bool(0.7);
+    let budget = match opens {
+        true => pick(rng, &[None, Some(2_048)]),
+        false => pick(rng, &[None, None, None, Some(0), Some(128), Some(2_048)]),
+    };
     Setup {
         threads: rng.random_range(1..=4),
-        batch: pick(rng, &[0, 16, 64, 256, 1_024, 1_024, 65_536]),
+        batch: match opens {
+            true => pick(rng, &[256, 1_024, 1_024, 65_536]),
+            false => pick(rng, &[0, 16, 64, 256, 1_024, 1_024, 65_536]),
+        },
         adaptive: rng.random(),
         audit: rng.random_bool(0.7),
         fence: rng.random_bool(0.1),
@@ -699,9 +707,9 @@ fn script(
             _ => rng.random_range(0..108),
         };
         if let Some(what) = what(rng, swarm, row) {
-            // Two of one group wait, one goes, and then the group.
+            // Two of one group wait, or of two, one goes, or all at the same time, and then the group.
             let goes = match what {
-                What::Begin(group, ..) if rng.random_bool(0.1) => Some(group),
+                What::Begin(group, ..) if rng.random_bool(0.15) => Some(group),
                 _ => None,
             };
             // A max that comes below what a group holds, while some of it can be cancelled.
@@ -743,9 +751,14 @@ fn script(
             }
             ops.extend(more.into_iter().map(|what| Op(thread, what)));
             if let Some(group) = goes {
-                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
-                ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
-                ops.push(Op(0, What::DropTask(rng.random())));
+                let other = rng.random_range(0..16);
+                let other = pick(rng, &[group, other]);
+                for group in [group, other] {
+                    ops.push(Op(0, What::Begin(group, Size::More(1), Act::Nothing)));
+                }
+                let many = pick(rng, &[1, 6]);
+                ops.extend((0..many).map(|_| Op(0, What::DropTask(rng.random()))));
+                ops.push(Op(0, What::Time(20)));
                 ops.push(Op(0, What::OfflineTree(group)));
             }
             if let Some(group) = is_cancelled {
@@ -1010,6 +1023,27 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             }
             story
         }
+        // It is open, and then its group is so far above a high that no credit would help.
+        What::CentralGive(_) if rng.random_bool(if swarm.marks { 0.6 } else { 0.3 }) => {
+            let group = rng.random_range(0..16);
+            let bytes = pick(rng, &[12, 48, 128]);
+            let mut story = vec![What::Unset(group, Kind::Max)];
+            if rng.random() {
+                let max = pick(rng, &[10_000, 40_000, 200_000]);
+                story.push(What::Set(group, Kind::Max, Size::Above(max)));
+            }
+            let high = pick(rng, &[150, 300, 1_000]);
+            story.push(What::Set(group, Kind::High, Size::Above(high)));
+            for _ in 0..3 {
+                story.push(What::Charge(group, Verb::Try, Size::Bytes(bytes)));
+                story.push(What::CentralGive(u8::MAX));
+            }
+            let force = |bytes| What::Charge(group, Verb::Force, Size::Bytes(bytes));
+            story.push(force(pick(rng, &[3_000, 9_000, 30_000])));
+            story.extend([force(bytes), What::CentralGive(u8::MAX)]);
+            story.push(What::Unset(group, Kind::High));
+            story
+        }
         // It has a part of what is taken, and the rest would be above a high.
         What::CentralGive(_) if rng.random_bool(0.2) => {
             let group = rng.random_range(0..16);
@@ -1022,14 +1056,8 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
                 story.extend((0..3).map(|_| What::CentralGive(rng.random())));
             }
             story.push(What::Set(group, Kind::High, Size::Above(300)));
-            if rng.random() {
-                let bytes = pick(rng, &[65, 400, 1_000]);
-                story.push(What::CentralTake(group, Size::Bytes(bytes)));
-            } else {
-                // So far above it that no credit would help.
-                let force = |bytes| What::Charge(group, Verb::Force, Size::Bytes(bytes));
-                story.extend([force(20_000), force(64), What::CentralGive(u8::MAX)]);
-            }
+            let bytes = pick(rng, &[65, 400, 1_000]);
+            story.push(What::CentralTake(group, Size::Bytes(bytes)));
             story.push(What::Unset(group, Kind::High));
             story
         }
@@ -1130,12 +1158,17 @@ fn story(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, what: &What) -> Vec<What> {
             story.push(What::OwnCredit);
             story
         }
-        // Parts of parts, while those above them go one after the other.
+        // Parts of parts, while those above them go one after the other, and what they divide moves.
         What::Share(..) if rng.random_bool(0.3) => {
             let groups = 1..8;
             let mut story = vec![What::Set(0, Kind::Max, Size::Above(100_000))];
             story.extend(groups.clone().map(|of| What::Share(of, 2)));
-            story.extend(groups.flat_map(|of| [What::Look, What::Share(of, 0)]));
+            let moves = rng.random_bool(0.6);
+            for of in groups {
+                story.extend([What::Look, What::Share(of, 0)]);
+                let max = Size::Above(pick(rng, &[60_000, 80_000, 100_000]));
+                story.extend(moves.then_some(What::Set(0, Kind::Max, max)));
+            }
             story.push(What::Look);
             story
         }
@@ -1572,9 +1605,9 @@ fn what(rng: &mut Xoshiro256PlusPlus, swarm: Swarm, row: u8) -> Option<What> {
             6 => What::VecShrink(a),
             _ => What::VecDrop(a),
         },
-        72..74 if swarm.central => match rng.random_range(0..4) {
+        72..74 if swarm.central => match rng.random_range(0..5) {
             0 | 1 => What::CentralTake(a, size(rng)),
-            2 => What::CentralGive(a),
+            2 | 3 => What::CentralGive(a),
             _ => What::CentralRelease(a),
         },
         74..82 if swarm.tasks && rng.random_bool(0.1) => {

@@ -66,6 +66,7 @@ impl GranuleBits {
     }
 
     pub(super) fn give_back(&mut self, at: usize, many: usize) {
+        // Mutation: of-granules-the-first-word-comes-back
         self.turn(at, many);
         self.taken -= many;
         self.first = self.first.min(at);

@@ -32,6 +32,7 @@ impl<T> SlabCore<T> {
         let mapping = PageRef::<T>::map(self.layout, node)?;
         let lies = match node {
             None => node_at(topology, 0),
+            // Mutation: a-page-lies-where-it-was-asked-for
             Some(_) => look_up(&self.root, std::iter::once(mapping.range().start))[0],
         };
         let page = PageRef::make(Arc::clone(self), mapping, lies, asked);

@@ -214,6 +214,7 @@ impl KmemStore {
     /// Notes where a pinned page lies, and moves the accounts of its objects there.
     fn page_moved(&self, page: u32, node: Option<NodeId>) {
         let before = std::mem::replace(&mut self.arena.lock().pages[page as usize].node, node);
+        // Mutation: a-page-that-loses-its-node-moves-no-account
         if before == node {
             return;
         }

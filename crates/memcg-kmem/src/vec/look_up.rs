@@ -111,6 +111,7 @@ impl<T> KmemVec<T> {
         };
         let start = self.mapping.start().addr().get();
         let mut found = Placement::new();
+        // Mutation: elements-alone-are-relocated
         found.add_range(start..start + touched, &**node_of);
         kmem.relocate(&found);
         self.missed = found.unplaced() > 0;

@@ -247,6 +247,7 @@ impl<T> KmemVec<T> {
             unsafe { self.first().add(self.len).write(value.clone()) };
             self.len += 1;
         }
+        // Mutation: what-a-slice-brings-is-not-looked-up
         if self.len >= self.due {
             self.look_behind();
         }

@@ -230,6 +230,7 @@ impl<T> Sender<T> {
         drop(wait);
         let charged = match ended.transpose()? {
             Some(Room::Charged(charge)) => return Ok(charge),
+            // Mutation: a-delay-outlives-the-time-of-its-send
             Some(Room::Delayed(charge)) => self.or_closed(charge.until(over)).await,
             // A charge without time to wait counts the refusal, and tells which group is full.
             None => {

@@ -166,6 +166,7 @@ impl<T> LossySender<T> {
                 let (message, mut charge) = Charged::into_parts(oldest);
                 *lost += 1;
                 self.lose(message);
+                // Mutation: a-second-message-lets-go-what-the-first-freed
                 if let Some(more) = freed.take() {
                     // All are of the channel's group. What could not be merged is given back here.
                     drop(charge.merge(more));

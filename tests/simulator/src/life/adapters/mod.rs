@@ -252,7 +252,7 @@ impl Life {
             Adapter::Lines(seed) => {
                 sinks::lines(*seed);
                 metrics::layers(*seed);
-                metrics::rows(*seed);
+                [*seed, !*seed].into_iter().for_each(metrics::rows);
                 metrics::routes(*seed);
             }
             Adapter::Pages(..)

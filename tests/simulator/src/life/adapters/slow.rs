@@ -599,10 +599,55 @@ impl Reclaim for Asked {
     }
 }
 
-/// Requests wait to promise their bodies, for a time.
+/// A request in line: for room to promise its body, by the system's clock, and then for its own bytes,
+/// by the crate's clock, which the life moves. Its patience is one for both.
+struct InLine {
+    /// What it promises.
+    bytes: u64,
+    patience: Duration,
+    /// Before its first poll, and after that.
+    since: [Instant; 2],
+    /// Once it has its promise, and lacks its bytes: for how long it had waited, at least and at most,
+    /// and the crate's clock.
+    promised: Option<([Duration; 2], Instant)>,
+    call: Call,
+}
+
+impl InLine {
+    /// For how long it has waited, at least and at most, by both clocks.
+    fn waited(&self) -> [Duration; 2] {
+        match self.promised {
+            None => {
+                let [before, after] = self.since;
+                let now = Instant::now();
+                [now.saturating_duration_since(after), now - before]
+            }
+            Some((waited, at)) => waited.map(|waited| waited + (clock::now() - at)),
+        }
+    }
+
+    /// Polls it, and notes whether it has its promise since so much was promised.
+    fn poll(&mut self, tenant: &Group, promised: u64) -> Poll<Answered> {
+        let [least, _] = self.waited();
+        let polled = self.call.poll();
+        let comes = PromisedBytes::to(tenant).bytes >= promised + self.bytes;
+        if polled.is_pending() && comes && lock(&self.call.desk).called.is_none() {
+            let most = self.since[0].elapsed();
+            self.promised = Some(([least, most], clock::now()));
+        }
+        polled
+    }
+}
+
+/// Requests wait to promise their bodies, for a time. Of those that may, some lack bytes that others
+/// have above their tenant.
 fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     const MAX: u64 = 30_000;
-    let tenant = tenant(runtime, MAX);
+    const OWN: u64 = 100;
+    let above = tenant(runtime, MAX * 2);
+    let limits = Limits::new().max(Limit::Bytes(MAX));
+    let made = above.create(GroupName::Unnamed, limits);
+    let tenant = made.expect("nothing is in the way");
     let asked = Arc::<Asked>::default();
     let reclaimer = Arc::clone(&asked) as Arc<dyn Reclaim>;
     let registration = tenant.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
@@ -613,89 +658,140 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let begin = |length: u64, patience: Duration| {
         let of_layer = tenant.clone();
         let layer = AdmissionLayer::new(move |_: &Request<Coming>| Some(of_layer.clone()));
-        let layer = layer.overhead(100).response(0).patience(patience);
+        let layer = layer.overhead(OWN as usize).response(0).patience(patience);
         // An operator is told what is missing, beside what is promised.
         let of_answer = tenant.clone();
         let layer = layer.answer(move |refusal| {
             let promised = PromisedBytes::to(&of_answer).bytes;
-            let wants = of_answer.usage() + promised + length + 100;
+            let wants = of_answer.usage() + promised + length + OWN;
             let missing = memcg::Bytes(wants.saturating_sub(MAX));
             let said = format!(
                 "short by {missing}, usage {}",
                 memcg::Bytes(of_answer.usage())
             );
-            assert!(refusal.to_string().contains(&said), "not {said}: {refusal}");
+            let is_here = refusal.kind() == RefusalKind::TenantFull;
+            assert!(
+                !is_here || refusal.to_string().contains(&said),
+                "not {said}: {refusal}"
+            );
             refusal.to_response()
         });
         let before = Instant::now();
+        let promised = PromisedBytes::to(&tenant).bytes;
         let call = Call::new(layer, &tenant, Some(length), |request| {
             *request.version_mut() = Version::HTTP_2;
         });
-        (length, patience, before, call)
+        let mut one = InLine {
+            bytes: length + OWN,
+            patience,
+            // It has not begun to wait.
+            since: [before, before + LATEST],
+            promised: None,
+            call,
+        };
+        assert!(
+            one.poll(&tenant, promised).is_pending(),
+            "its handler has said nothing"
+        );
+        one.since[1] = Instant::now();
+        one
     };
     let mut first = Some(begin(20_000, PATIENT));
-    let of_first = first.as_mut().map(|(.., call)| call.poll().is_pending());
-    assert_eq!(of_first, Some(true), "its handler has said nothing");
+    // Above the tenant is room, or others take all of it, at once or as the first leaves.
+    let fills = pick(rng, &[None, None, Some(false), Some(true), Some(true)]);
+    let fill = || above.force_charge(memcg::Bytes(MAX * 2));
+    let mut full = (fills == Some(false)).then(fill);
+    let goes = rng.random_bool(0.3).then(|| rng.random_range(1..10));
     let mut waiting = Vec::new();
     let many = rng.random_range(1..5);
     for _ in 0..many {
         let patience = pick(rng, &[PATIENT, PATIENT * 3, PATIENT * 10]);
-        let mut one = begin(pick(rng, &[9_000, 15_000, 20_000]), patience);
-        assert!(one.3.poll().is_pending(), "its handler has said nothing");
-        waiting.push(one);
+        waiting.push(begin(pick(rng, &[9_000, 15_000, 20_000]), patience));
     }
     let leaves = rng.random_bool(0.4).then(|| PATIENT / 3);
     let begun = Instant::now();
-    let mut ran = Vec::new();
+    let (mut ran, mut moves) = (Vec::new(), 0);
     while !waiting.is_empty() {
-        if leaves.is_some_and(|after| begun.elapsed() > after) {
+        if first.is_some() && leaves.is_some_and(|after| begun.elapsed() > after) {
+            if fills == Some(true) {
+                full = Some(fill());
+            }
             first = None;
         }
         let mut at = 0;
         while at < waiting.len() {
             // Whose time is over first is woken first, also behind others.
-            let ends = |one: &(u64, Duration, Instant, Call)| one.2 + one.1;
+            let ends = |one: &InLine| one.since[0] + one.patience;
             let end = ends(&waiting[at]);
             let sooner = waiting
                 .iter()
-                .find(|one| ends(one) < end && !one.3.is_rung());
-            if let Some((length, patience, ..)) = sooner.filter(|_| Instant::now() >= end) {
+                .find(|one| one.promised.is_none() && ends(one) < end && !one.call.is_rung());
+            if let Some(InLine {
+                bytes, patience, ..
+            }) = sooner.filter(|_| Instant::now() >= end)
+            {
                 let late = begun.elapsed() > LATEST;
-                assert!(!late, "{length} bytes wait for {patience:?}, behind others");
+                assert!(!late, "{bytes} bytes wait for {patience:?}, behind others");
                 at += 1;
                 continue;
             }
-            let (length, patience, before, call) = &mut waiting[at];
-            if lock(&call.desk).called.is_some() {
+            let one = &mut waiting[at];
+            let (bytes, patience) = (one.bytes, one.patience);
+            if lock(&one.call.desk).called.is_some() {
                 ran.push(waiting.remove(at));
                 continue;
             }
-            if !call.is_rung() {
-                let late = before.elapsed() > LATEST;
+            // By the crate's clock nothing else happens meanwhile.
+            let is_over = one.promised.is_some() && one.waited()[0] >= patience;
+            let is_woken = if is_over {
+                is_called(&one.call.rung)
+            } else {
+                one.call.is_rung()
+            };
+            if !is_woken {
+                let late = is_over || one.since[0].elapsed() > LATEST;
                 assert!(
                     !late,
-                    "{length} bytes wait for {patience:?}, and are not woken"
+                    "{bytes} bytes wait for {patience:?}, and are not woken"
                 );
                 at += 1;
                 continue;
             }
-            let Poll::Ready(answer) = call.poll() else {
+            let was_promised = one.promised.is_some();
+            let promised = PromisedBytes::to(&tenant).bytes;
+            let Poll::Ready(answer) = one.poll(&tenant, promised) else {
+                let waits = lock(&one.call.desk).called.is_none();
+                assert!(
+                    !(is_over && waits),
+                    "{bytes} bytes wait for longer than {patience:?}"
+                );
                 at += 1;
                 continue;
             };
-            let waited = before.elapsed();
-            assert!(waited >= *patience, "refused after {waited:?}");
+            let [least, most] = one.waited();
+            assert!(most >= patience, "refused after {most:?}, of {patience:?}");
             let status = answer.map(|answer| answer.status()).ok();
-            assert_eq!(status, Some(StatusCode::TOO_MANY_REQUESTS));
-            says_figures(&call.figures);
-            let waits = call.figures.waits();
-            let counts = (waits.count, call.figures.waiting(), call.figures.left());
+            // Where its time is over as it gets its promise, it waits for no bytes.
+            let of_bytes =
+                was_promised || full.is_some() && status != Some(StatusCode::TOO_MANY_REQUESTS);
+            let known = match of_bytes {
+                true => StatusCode::SERVICE_UNAVAILABLE,
+                false => StatusCode::TOO_MANY_REQUESTS,
+            };
+            assert_eq!(status, Some(known), "after {least:?}");
+            let figures = &one.call.figures;
+            says_figures(figures);
+            let waits = figures.waits();
+            let counts = (waits.count, figures.waiting(), figures.left());
             assert_eq!(
                 counts,
                 (1, 0, 0),
                 "waits, those in line, and those that left"
             );
-            let is_within = *patience <= waits.sum && waits.sum <= waited;
+            // They go by the system's clock alone.
+            let least = one.promised.map_or(patience, |(waited, _)| waited[0]);
+            let waited = one.since[0].elapsed();
+            let is_within = least <= waits.sum && waits.sum <= waited;
             assert!(is_within, "{:?} of {waited:?}", waits.sum);
             let is_here = |(bound, many): &&(Option<Duration>, u64)| {
                 *many == 1 && bound.is_none_or(|bound| waits.sum <= bound)
@@ -703,18 +799,35 @@ fn in_line(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
             assert_eq!(waits.buckets.iter().filter(is_here).count(), 1, "{waits:?}");
             waiting.remove(at);
         }
+        // Of those that have their promise the time goes on, often until that of one is just over.
+        let left = |one: &InLine| one.patience.saturating_sub(one.waited()[0]);
+        let promised = waiting.iter().filter(|one| one.promised.is_some());
+        if let Some(left) = promised.map(left).min() {
+            clock::advance(match rng.random() {
+                true => left,
+                false => left / 2,
+            });
+            moves += 1;
+            if goes.is_some_and(|after| moves > after) {
+                full = None;
+            }
+        }
         std::thread::sleep(Duration::from_micros(200));
     }
     // Together they have promised no more than there is.
-    let promised: u64 = ran.iter().map(|(length, ..)| length).sum();
+    let promised: u64 = ran.iter().map(|one| one.bytes - OWN).sum();
     let of_first = if first.is_some() { 20_000 } else { 0 };
     let found = PromisedBytes::to(&tenant).bytes;
     assert_eq!(found, promised + of_first, "promised");
-    drop((first, ran));
+    drop((first, ran, full));
     assert_eq!(PromisedBytes::to(&tenant).bytes, 0, "promised at the end");
+    // Where it is full above, each that waits there asks as well.
     let found = asked.0.load(Ordering::SeqCst);
     let most = at_once * many;
-    assert!(found <= most, "asked {found} times by {many} requests");
+    assert!(
+        fills.is_some() || found <= most,
+        "asked {found} times by {many} requests"
+    );
     drop((registration, others));
 }
 
@@ -944,7 +1057,7 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let mut call = Call::new(layer, &tenant, Some(0), |_| {});
     assert!(call.poll().is_pending(), "the handler has said nothing");
     let lengths: Vec<u64> = (0..rng.random_range(2..7))
-        .map(|_| pick(rng, &[9_000, 9_000, 15_000]))
+        .map(|_| pick(rng, &[9_000, 9_000, 15_000, 30_000]))
         .collect();
     let frames = lengths
         .iter()
@@ -968,15 +1081,23 @@ fn on_their_way(rng: &mut Xoshiro256PlusPlus, runtime: &Runtime) {
     let waker = Waker::from(Arc::clone(&call.rung));
     let mut context = Context::from_waker(&waker);
     let mut kept: Vec<Bytes> = Vec::new();
-    // Some clients take nothing until the end.
+    // Some clients take nothing until the end, and some a frame each so often: each that comes back
+    // begins the wait for the others anew.
     let keeps = rng.random_bool(0.3);
+    let pace = pick(rng, &[None, Some(PATIENT / 2), Some(PATIENT * 3 / 4)]);
+    let mut back = Instant::now();
     // Some writers are polled where they were woken alone.
     let sleeps = rng.random_bool(0.3);
     let mut waits = false;
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < LATEST, "no end");
-        if !keeps && !kept.is_empty() && rng.random_bool(0.2) {
+        let comes_back = match pace {
+            None => rng.random_bool(0.2),
+            Some(pace) => back.elapsed() >= pace,
+        };
+        if !keeps && !kept.is_empty() && comes_back {
+            back = Instant::now();
             let frame = kept.remove(rng.random_range(0..kept.len()));
             let bytes = frame.len() as u64;
             drop(frame);
