@@ -22,6 +22,7 @@ use super::promises::Promises;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Nature, Op, RECLAIM_TIME, Size, Verb, What};
+use crate::threads::rest;
 use crate::twin::{Held, Key};
 
 const CACHES_MAX: usize = 8;
@@ -640,7 +641,7 @@ impl Life {
     /// The twin follows what callbacks have done. `after` is called after each of these.
     pub(super) fn settle_accounts_with(&mut self, mut after: impl FnMut(&Life)) {
         loop {
-            crate::threads::rest();
+            rest();
             let has_ended = self.poll_threads();
             // What an adapter has waited for it has by now.
             #[cfg(feature = "adapters")]

@@ -14,6 +14,7 @@ use super::Life;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, PATIENCE, ensure, ensure_eq};
 use crate::script::Op;
+use crate::threads::rest;
 use crate::twin::COUNTERS;
 
 impl Life {
@@ -28,6 +29,7 @@ impl Life {
         // Mostly it takes no longer than another thread's turn.
         let mut pause = Duration::from_micros(50);
         loop {
+            rest();
             let Err(fault) = holds(self) else { return };
             assert!(self.keeps && Instant::now() < until, "{fault}");
             // Those of adapters go by the system's clock.

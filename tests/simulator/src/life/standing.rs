@@ -89,7 +89,7 @@ impl Life {
             let (elevated, critical) = self.twin.groups[group].thresholds;
             let is_own = elevated > 0 && critical > 0 && self.twin.groups[group].online;
             if is_own && stood && bound > 2 * UP_FROM {
-                // A thread of the crate looks, which may have just begun.
+                // A thread of the crate looks.
                 self.hold(|life| {
                     let level = life.handles[group][0].pressure_level();
                     ensure!(
