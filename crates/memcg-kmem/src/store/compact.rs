@@ -68,6 +68,8 @@ impl Arena {
             let entry = header.entry;
             // Pages made for the same node come first.
             let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
+            // It has more room with each object that leaves: a page that was no fuller may be by now.
+            let room = self.pages[from as usize].room(page_bytes);
             let Some(into) = lists
                 .into_iter()
                 .find_map(|list| self.find(list, bytes, room, from))
