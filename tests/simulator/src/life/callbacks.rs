@@ -19,6 +19,7 @@ use memcg::{
 use super::Life;
 use super::orders::{Candidate, Choice};
 use super::promises::Promises;
+use super::trees::Applying;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Nature, Op, RECLAIM_TIME, Size, Verb, What};
@@ -85,6 +86,8 @@ pub(super) struct Shared {
     gave: AtomicU64,
     /// So much of usage was credit when the present operation began. It may go home at any time.
     credit: AtomicU64,
+    /// A tree was applied, and the twin has not followed yet.
+    pub(super) applying: Mutex<Option<Applying>>,
 }
 
 impl Shared {
@@ -679,7 +682,7 @@ impl Life {
                         self.matters_no_more(key);
                         self.cancel_delays(key);
                         assert!(
-                            self.twin.chooses(domain) || !self.shared.is_quiet(),
+                            self.may_choose(domain) || !self.shared.is_quiet(),
                             "a group is cancelled for {}, which is to refuse",
                             self.twin.path(domain)
                         );
