@@ -180,6 +180,25 @@ fn a_page_that_has_become_emptier_goes_on_into_one_that_was_no_fuller() {
 }
 
 #[test]
+fn a_page_with_holes_takes_a_whole_page_of_another_node() {
+    let nodes = Nodes::new(Next::All(PageNode::Untouched));
+    let runtime = runtime(2, &nodes);
+    let root = runtime.root();
+    let store = KmemStore::new_in(&root);
+    nodes.next_on(1);
+    let hole = fill(&store, &root, 1, page() / 4);
+    fill(&store, &root, 1, page() / 2);
+    store.remove(hole);
+    // Behind the last object there is room for the first of these, and for both once the hole is closed.
+    nodes.next_on(0);
+    for len in [page() / 32, page() / 4] {
+        fill(&store, &root, 0, len);
+    }
+    let done = store.compact();
+    assert_eq!((done.moved, done.moved_nodes, done.freed), (2, 2, page()));
+}
+
+#[test]
 fn pages_that_are_moved_take_the_accounts_along() {
     let nodes = Nodes::new(Next::Interleaved(2));
     let runtime = runtime(4, &nodes);
