@@ -264,10 +264,17 @@ impl Life {
             .map(|group| (group, self.twin.groups[group].max[0]))
             .collect();
         for &(group, _) in &before {
-            self.twin.set_max(group, 0, max);
+            self.tree_sets_max(group, max);
         }
         for (group, before) in before {
-            self.twin.set_max(group, 0, before);
+            self.tree_sets_max(group, before);
+        }
+    }
+
+    /// A tree sets nothing that is so already.
+    fn tree_sets_max(&mut self, group: usize, max: u64) {
+        if self.twin.groups[group].max[0] != max {
+            self.set_by_program(group, |twin| twin.set_max(group, 0, max));
         }
     }
 
@@ -287,7 +294,7 @@ impl Life {
             let name = format!("g{name}");
             let number = match found {
                 Some(number) => {
-                    self.twin.set_max(number, 0, max);
+                    self.tree_sets_max(number, max);
                     self.twin.set_limit(number, Kind::Soft, soft, None);
                     number
                 }
