@@ -86,6 +86,8 @@ pub(super) struct Shared {
     gave: AtomicU64,
     /// So much of usage was credit when the present operation began. It may go home at any time.
     credit: AtomicU64,
+    /// So much may have become credit since, at a time, where a cache has charged.
+    more_credit: AtomicU64,
     /// A tree was applied, and the twin has not followed yet.
     pub(super) applying: Mutex<Option<Applying>>,
 }
@@ -112,6 +114,7 @@ impl Shared {
     /// The next operation begins, with so much credit.
     pub(super) fn begin(&self, credit: u64) {
         self.credit.store(credit, Ordering::SeqCst);
+        self.more_credit.store(0, Ordering::SeqCst);
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         *lock(&self.reclaimed) = None;
@@ -321,6 +324,9 @@ impl Cache {
         let Ok(charge) = group.try_charge(Bytes(bytes)) else {
             return 0;
         };
+        // The charge may have opened a stock.
+        let credit = group.memory().stocked_bound();
+        self.shared.more_credit.fetch_max(credit, Ordering::SeqCst);
         let mut shelf = lock(&self.shelf);
         let Some(all) = shelf.as_mut().filter(|all| all.group() == *group) else {
             return 0;
@@ -453,7 +459,9 @@ impl Cache {
             }
             _ => return None,
         };
-        let credit = self.shared.credit.load(Ordering::SeqCst);
+        // A round goes on for what it has found above the limit, credit included.
+        let credit = self.shared.credit.load(Ordering::SeqCst)
+            + self.shared.more_credit.load(Ordering::SeqCst);
         Some(target.usage().saturating_sub(limit) + beside + credit)
     }
 
