@@ -866,8 +866,16 @@ impl Life {
                             && !(report.timed_out && self.had_time()),
                         "{report:?} of {bytes}"
                     );
-                    // What one claims that boasts is believed, as far as it may have gone to a stock.
-                    if fell.saturating_add(report.pending) < bytes && !some_boast {
+                    // What one claims that boasts is believed, as far as it may have gone to a stock. So is
+                    // what one gives that charges at once, and opens a stock.
+                    let refills = |cache: &Arc<Cache>| cache.nature == Nature::Refills;
+                    let unseen = if self.caches.iter().any(refills) {
+                        bound
+                    } else {
+                        0
+                    };
+                    let came = fell.saturating_add(report.pending).saturating_add(unseen);
+                    if came < bytes && !some_boast {
                         self.nothing_left_below(group, 1);
                     }
                 }
