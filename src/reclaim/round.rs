@@ -511,6 +511,9 @@ impl<'r> Round<'r, '_> {
         for &(ref reclaimer, able) in &ready {
             let promised = self.report.pending.saturating_sub(pending);
             let want = able.min(ask.saturating_sub(freed).saturating_sub(promised));
+            // More may have come back than shows in what those before it have freed.
+            let left = group.usage().saturating_sub(protection);
+            let want = want.min(left.saturating_sub(promised));
             if want > 0 && !self.is_done() {
                 calls += 1;
                 freed = freed.saturating_add(self.call(group, reclaimer, want, pass));

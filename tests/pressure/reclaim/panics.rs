@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use memcg::{
     Bytes, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Registration,
 };
 
-use super::{Cache, Log, MIB, assert_sound, call, charge, create_with, lock, runtimes};
+use super::{
+    Cache, Log, MIB, assert_sound, bare, build, call, call_of, charge, create_with, lock, runtimes,
+};
 
 /// The place where it panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,4 +182,34 @@ fn a_drop_that_panics_while_it_is_asked() {
         drop(charge(&group, 16 * MIB));
         assert_sound(&runtime);
     }
+}
+
+/// What it has freed on another thread nobody counts. The next one of the group is asked for no more
+/// than is left beside what is protected.
+#[test]
+fn the_next_one_is_asked_for_what_is_left() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let group = create_with(&root, "q", Limits::new().min(Limit::Bytes(100)));
+    let cache = Cache::alone(&group, 1_000, &Log::default());
+    let held = charge(&group, 300);
+    let first = call_of(1_000, move |want, _| {
+        thread::scope(|scope| scope.spawn(|| cache.evict(want)).join().expect("no panic"));
+        panic!("on purpose: it has freed {want}");
+    });
+    let _first = group.register_reclaimer(first, ReclaimPriority::LOW);
+    let asked: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let notes = Arc::clone(&asked);
+    let next = call(move |want, context| {
+        lock(&notes).push((want, context.group().usage()));
+        0
+    });
+    let _next = group.register_reclaimer(next, ReclaimPriority::HIGH);
+    let report = root.reclaim(Bytes(5_000)).expect("not inside a reclaimer");
+    assert_eq!((report.panics, group.live()), (1, 300), "{report:?}");
+    let asked = lock(&asked);
+    let is_left = |&(want, usage): &(u64, u64)| want <= usage - 100;
+    assert!(!asked.is_empty() && asked.iter().all(is_left), "{asked:?}");
+    drop(held);
+    assert_sound(&runtime);
 }

@@ -118,7 +118,7 @@ pub(super) struct Reserved {
 }
 
 impl ArenaPage {
-    fn room(&self, page_bytes: usize) -> usize {
+    pub(super) fn room(&self, page_bytes: usize) -> usize {
         page_bytes - self.taken
     }
 

@@ -32,6 +32,15 @@ struct Motion {
     to: Option<NodeId>,
 }
 
+/// How far a page has become empty.
+enum Evacuated {
+    Whole,
+    /// It goes on once the accounts that were set aside are published.
+    Part,
+    /// There is nothing more to gain.
+    No,
+}
+
 impl Arena {
     /// Takes an object's account out, and pins its page until the thread publishes it again.
     fn set_aside(&mut self, entry: u32) -> Option<PackedKmem> {
@@ -46,20 +55,19 @@ impl Arena {
     }
 
     /// Moves objects out of the emptiest page into fuller ones, as many as `motions` has room for.
-    /// False where the page has not become empty: there is nothing more to gain.
     fn evacuate(
         &mut self,
         page_bytes: usize,
         motions: &mut Vec<Motion>,
         done: &mut Compaction,
-    ) -> bool {
+    ) -> Evacuated {
         let Some((from, room)) = self.emptiest() else {
-            return false;
+            return Evacuated::No;
         };
         let elsewhere = (self.mapped * page_bytes - self.taken).saturating_sub(room);
         // All that is free in other pages would not hold it: no page would become empty.
         if elsewhere < page_bytes - room {
-            return false;
+            return Evacuated::No;
         }
         let own = self.pages[from as usize].asked;
         let mut at = 0;
@@ -68,6 +76,8 @@ impl Arena {
             let entry = header.entry;
             // Pages made for the same node come first.
             let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
+            // It has more room with each object that leaves: a page that was no fuller may be by now.
+            let room = self.pages[from as usize].room(page_bytes);
             let Some(into) = lists
                 .into_iter()
                 .find_map(|list| self.find(list, bytes, room, from))
@@ -77,7 +87,7 @@ impl Arena {
             let nodes = [from, into].map(|page| self.pages[page as usize].node);
             // Nothing is allocated under the lock. The next round goes on with this page.
             if nodes[0] != nodes[1] && motions.len() == motions.capacity() {
-                return true;
+                return Evacuated::Part;
             }
             self.shift(from, place, into);
             done.moved += 1;
@@ -95,7 +105,15 @@ impl Arena {
             }
             at = place + bytes;
         }
-        self.pages[from as usize].next_object(0).is_none()
+        if self.pages[from as usize].next_object(0).is_none() {
+            Evacuated::Whole
+        } else if motions.is_empty() {
+            Evacuated::No
+        } else {
+            // Pages with holes may have room for what is left, which they do not close as long as these
+            // motions pin them.
+            Evacuated::Part
+        }
     }
 }
 
@@ -122,11 +140,14 @@ impl KmemStore {
         let mut done = Compaction::default();
         // As many as a page can have objects.
         let mut motions = Vec::with_capacity(self.page_bytes / taken(0));
-        // Later pages are not this call's.
-        let mut rounds = self.arena.lock().mapped;
-        let mut goes_on = true;
-        while goes_on && rounds > 0 {
-            goes_on = self
+        // Later pages and objects are not this call's.
+        let (mut pages, mut objects) = {
+            let arena = self.arena.lock();
+            (arena.mapped, arena.objects)
+        };
+        while pages > 0 && objects > 0 {
+            let before = done.moved;
+            let evacuated = self
                 .arena
                 .lock()
                 .evacuate(self.page_bytes, &mut motions, &mut done);
@@ -142,7 +163,11 @@ impl KmemStore {
                 account.follow(from, to);
                 self.publish(entry, account, to);
             }
-            rounds -= 1;
+            match evacuated {
+                Evacuated::Whole => pages -= 1,
+                Evacuated::Part => objects = objects.saturating_sub(done.moved - before),
+                Evacuated::No => break,
+            }
         }
         self.free_empty(&mut done);
         done

@@ -160,6 +160,45 @@ fn objects_stay_on_their_node_where_they_can() {
 }
 
 #[test]
+fn a_page_that_has_become_emptier_goes_on_into_one_that_was_no_fuller() {
+    let runtime = Runtime::builder().build().unwrap();
+    let store = KmemStore::new_in(&runtime.root());
+    let put = |len: usize| store.insert(&runtime.root(), &vec![1; len]).unwrap();
+    let taken = |len: usize| KmemStore::object_bytes(len) as usize;
+    let filler = page() * 3 / 4;
+    // Two pages with nearly as much room, of which the one with a little less is emptied; and one with
+    // room for its first object alone.
+    let (few, many) = (page() / 32, page() / 8);
+    let fillers = [filler, few, many, filler].map(put);
+    put(taken(few) + taken(many) - taken(0) - 8);
+    put(page() * 15 / 16);
+    assert_eq!(store.mapped(), 3 * page());
+    assert!(store.remove(fillers[3]) && store.remove(fillers[0]));
+    let done = store.compact();
+    assert_eq!((done.moved, done.freed), (2, page()), "{done:?}");
+    assert_eq!(store.compact().moved, 0, "one call does all");
+}
+
+#[test]
+fn a_page_with_holes_takes_a_whole_page_of_another_node() {
+    let nodes = Nodes::new(Next::All(PageNode::Untouched));
+    let runtime = runtime(2, &nodes);
+    let root = runtime.root();
+    let store = KmemStore::new_in(&root);
+    nodes.next_on(1);
+    let hole = fill(&store, &root, 1, page() / 4);
+    fill(&store, &root, 1, page() / 2);
+    store.remove(hole);
+    // Behind the last object there is room for the first of these, and for both once the hole is closed.
+    nodes.next_on(0);
+    for len in [page() / 32, page() / 4] {
+        fill(&store, &root, 0, len);
+    }
+    let done = store.compact();
+    assert_eq!((done.moved, done.moved_nodes, done.freed), (2, 2, page()));
+}
+
+#[test]
 fn pages_that_are_moved_take_the_accounts_along() {
     let nodes = Nodes::new(Next::Interleaved(2));
     let runtime = runtime(4, &nodes);

@@ -19,6 +19,7 @@ use memcg::{
 use super::Life;
 use super::orders::{Candidate, Choice};
 use super::promises::Promises;
+use super::trees::Applying;
 use crate::configuration::OOM_TIME;
 use crate::holds::{Holds, ensure, ensure_eq};
 use crate::script::{Act, Nature, Op, RECLAIM_TIME, Size, Verb, What};
@@ -86,6 +87,10 @@ pub(super) struct Shared {
     gave: AtomicU64,
     /// So much of usage was credit when the present operation began. It may go home at any time.
     credit: AtomicU64,
+    /// So much may have become credit since, at a time, where a cache has charged.
+    more_credit: AtomicU64,
+    /// A tree was applied, and the twin has not followed yet.
+    pub(super) applying: Mutex<Option<Applying>>,
 }
 
 impl Shared {
@@ -110,6 +115,7 @@ impl Shared {
     /// The next operation begins, with so much credit.
     pub(super) fn begin(&self, credit: u64) {
         self.credit.store(credit, Ordering::SeqCst);
+        self.more_credit.store(0, Ordering::SeqCst);
         *lock(&self.last) = None;
         *lock(&self.asker) = None;
         *lock(&self.reclaimed) = None;
@@ -313,6 +319,9 @@ impl Cache {
         let Ok(charge) = group.try_charge(Bytes(bytes)) else {
             return 0;
         };
+        // The charge may have opened a stock.
+        let credit = group.memory().stocked_bound();
+        self.shared.more_credit.fetch_max(credit, Ordering::SeqCst);
         let mut shelf = lock(&self.shelf);
         let Some(all) = shelf.as_mut().filter(|all| all.group() == *group) else {
             return 0;
@@ -445,7 +454,9 @@ impl Cache {
             }
             _ => return None,
         };
-        let credit = self.shared.credit.load(Ordering::SeqCst);
+        // A round goes on for what it has found above the limit, credit included.
+        let credit = self.shared.credit.load(Ordering::SeqCst)
+            + self.shared.more_credit.load(Ordering::SeqCst);
         Some(target.usage().saturating_sub(limit) + beside + credit)
     }
 
@@ -674,7 +685,7 @@ impl Life {
                         self.matters_no_more(key);
                         self.cancel_delays(key);
                         assert!(
-                            self.twin.chooses(domain) || !self.shared.is_quiet(),
+                            self.may_choose(domain) || !self.shared.is_quiet(),
                             "a group is cancelled for {}, which is to refuse",
                             self.twin.path(domain)
                         );
@@ -850,8 +861,16 @@ impl Life {
                             && !(report.timed_out && self.had_time()),
                         "{report:?} of {bytes}"
                     );
-                    // What one claims that boasts is believed, as far as it may have gone to a stock.
-                    if fell.saturating_add(report.pending) < bytes && !some_boast {
+                    // What one claims that boasts is believed, as far as it may have gone to a stock. So is
+                    // what one gives that charges at once, and opens a stock.
+                    let refills = |cache: &Arc<Cache>| cache.nature == Nature::Refills;
+                    let unseen = if self.caches.iter().any(refills) {
+                        bound
+                    } else {
+                        0
+                    };
+                    let came = fell.saturating_add(report.pending).saturating_add(unseen);
+                    if came < bytes && !some_boast {
                         self.nothing_left_below(group, 1);
                     }
                 }

@@ -10,6 +10,7 @@ use super::Life;
 use crate::configuration::{TIER, limit};
 use crate::holds::{Holds, ensure};
 use crate::script::{Kind, Op, Size, What};
+use crate::twin::Twin;
 
 /// For so long a max that has moved by itself ends no wait.
 pub(super) const STANDS: Duration = Duration::from_secs(1);
@@ -46,10 +47,10 @@ impl Life {
         let above = above.expect("no percentage");
         let is_online = self.twin.groups[group].online;
         match kind {
-            Kind::Max | Kind::MaxNow | Kind::FurtherMax => {
-                self.twin.set_max(group, counter, bytes);
-                self.is_set_by_program(group, counter);
+            Kind::Max | Kind::MaxNow => {
+                self.set_by_program(group, |twin| twin.set_max(group, counter, bytes));
             }
+            Kind::FurtherMax => self.twin.set_max(group, counter, bytes),
             Kind::High => {
                 self.twin.set_limit(group, kind, bytes, None);
                 self.may_drain(true);
@@ -144,9 +145,13 @@ impl Life {
         let max = above.and_then(|above| self.twin.max_above(above));
         assert_eq!(set.is_ok(), max.is_some(), "{set:?}, the twin has {max:?}");
         let Some(max) = max else { return };
-        self.twin.set_limit(group, kind, part.of(max), Some(part));
+        let set = |twin: &mut Twin| twin.set_limit(group, kind, part.of(max), Some(part));
         if kind == Kind::Max {
-            self.is_set_by_program(group, 0);
+            self.set_by_program(group, set);
+        } else {
+            set(&mut self.twin);
+        }
+        if kind == Kind::Max {
             self.settle_accounts();
             self.has_shrunk_to_max(group);
             self.parts_have_shrunk(group);
@@ -193,19 +198,29 @@ impl Life {
 
     // === A max that moves by itself ===
 
-    /// The max of a group, and those below that are parts of it.
-    fn with_parts(&self, moved: usize) -> Vec<usize> {
-        let below = self.twin.online_below(moved);
-        let parts = below.filter(|&group| self.twin.groups[group].is_part(Kind::Max));
-        parts.chain([moved]).collect()
+    /// The groups below one whose max is a part of one above, with what that is.
+    fn parts_below(&self, moved: usize) -> Vec<(usize, u64)> {
+        let below = self.twin.online_below(moved).filter(|&of| of != moved);
+        let parts = below.filter(|&of| self.twin.groups[of].is_part(Kind::Max));
+        parts.map(|of| (of, self.twin.groups[of].max[0])).collect()
     }
 
-    fn is_set_by_program(&mut self, group: usize, counter: usize) {
-        if counter == 0 {
-            for set in self.with_parts(group) {
-                self.moved.remove(&set);
+    /// The program sets the max of a group: it moves by itself no more, nor does what is a part of it,
+    /// also where that stays as it is.
+    pub(super) fn set_by_program(&mut self, group: usize, set: impl FnOnce(&mut Twin)) {
+        let before = self.parts_below(group);
+        set(&mut self.twin);
+        let mut all = vec![group];
+        // A group comes after those above it.
+        for (part, max) in before {
+            let mut above = self.twin.levels(part).skip(1);
+            let of = above.find(|&level| self.twin.groups[level].max[0] < u64::MAX);
+            let has_moved = self.twin.groups[part].max[0] != max;
+            if has_moved || of.is_some_and(|of| all.contains(&of)) {
+                all.push(part);
             }
         }
+        self.moved.retain(|of, _| !all.contains(of));
     }
 
     pub(super) fn move_max(&mut self, op: &Op, group: u8, size: Size, shrinks: bool) {
@@ -228,13 +243,15 @@ impl Life {
                 || self.setup.adapters,
             "{above} above {bytes}, {live} were live"
         );
-        let from = self.with_parts(group);
-        let from = from.into_iter().map(|of| (of, self.twin.limit(of, 0)));
+        let parts = self.parts_below(group).into_iter().map(|(of, _)| of);
+        let from = parts.chain([group]).map(|of| (of, self.twin.limit(of, 0)));
         let from: Vec<_> = from.collect();
         self.twin.set_max(group, 0, bytes);
         for (moved, from) in from {
-            let falls = self.moved.entry(moved).or_default();
-            falls.push((clock::now(), from));
+            if self.twin.groups[moved].max[0] < from {
+                let falls = self.moved.entry(moved).or_default();
+                falls.push((clock::now(), from));
+            }
         }
         self.settle_accounts();
         if shrinks {

@@ -495,24 +495,25 @@ impl Lines {
             );
             first.budget = left.unwrap_or(0);
         }
-        self.pass(bytes)
+        self.pass(bytes);
+        Ok(())
     }
 
     /// So many bytes went before the one that waits longest. All that may do so for what they are
-    /// take so many times its bytes, and all others together as many as it asks for.
-    fn pass(&mut self, bytes: u64) -> Holds {
+    /// take so many times its bytes, and all others together as many as it asks for. No later look makes
+    /// more of them right.
+    fn pass(&mut self, bytes: u64) {
         let Some(oldest) = self.waits.first_mut() else {
-            return Ok(());
+            return;
         };
         oldest.passed += bytes;
         let most = (PATIENCE + 1) * oldest.most + MOST;
-        ensure!(
+        assert!(
             oldest.passed <= most,
             "{} bytes went before {} that wait longest, and at most {most} may",
             oldest.passed,
             oldest.most
         );
-        Ok(())
     }
 
     /// Those that are served now, in their order: the first as long as it fits, then whoever fits
@@ -596,21 +597,15 @@ impl Lines {
                 self.line()
             );
         }
-        // From the last one on, so that the places of the others stay.
-        let mut served = self.served();
-        let first = (0..self.waits.len()).find(|at| !served.contains(at));
-        let passing = served
-            .iter()
-            .filter(|&&at| first.is_some_and(|first| at > first));
-        let passing: u64 = passing.map(|&at| self.waits[at].bytes).sum();
-        if let Some(first) = first {
-            self.waits[first].budget -= passing;
-        }
-        served.sort_unstable();
-        for at in served.into_iter().rev() {
+        // One by one, in their order, so that what is taken and what is not yet is known at any time.
+        while let Some(&at) = self.served().first() {
+            let bytes = self.waits[at].bytes;
             self.take(at)?;
+            if at > 0 {
+                self.waits[0].budget -= bytes;
+                self.pass(bytes);
+            }
         }
-        self.pass(passing)?;
         for at in (0..self.waits.len()).rev() {
             if self.waits[at].rung.is_rung() {
                 self.take_woken(at)?;
@@ -624,16 +619,20 @@ impl Lines {
         line.map(|waits| (waits.bytes, waits.budget)).collect()
     }
 
-    /// It was served.
+    /// It was served. A queue may have been woken for something else before, and be served only now: it
+    /// keeps its place until then.
     fn take(&mut self, at: usize) -> Holds {
-        let mut waits = self.waits.remove(at);
+        let waits = &mut self.waits[at];
+        let bytes = waits.bytes;
         match waits.poll() {
             Poll::Ready(Ok(charge)) => {
-                ensure_eq!(charge.bytes(), waits.bytes, "of a charge in line");
+                ensure_eq!(charge.bytes(), bytes, "of a charge in line");
+                let waits = self.waits.remove(at);
                 self.keep(waits.group, charge);
                 Ok(())
             }
-            other => Err(format!("{other:?} of {} bytes that fit", waits.bytes)),
+            Poll::Pending => Err(format!("{bytes} bytes that fit wait")),
+            Poll::Ready(Err(error)) => panic!("{error}, and {bytes} bytes fit"),
         }
     }
 
@@ -657,7 +656,7 @@ impl Lines {
                     self.waits.remove(at);
                     self.keep(group, charge);
                     if at > 0 && !self.is_deep {
-                        self.pass(bytes)?;
+                        self.pass(bytes);
                     }
                 }
                 other => return Err(format!("{other:?} of {bytes} bytes in line")),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use memcg::{GroupId, OomCandidate, OomPolicy};
 
 use super::Life;
+use super::callbacks::lock;
 use crate::script::{Op, What};
 use crate::twin::Key;
 
@@ -173,12 +174,16 @@ impl Life {
         }
     }
 
-    /// Nobody is cancelled for a group whose nearest policy has an order that is not asked.
+    /// Nobody is cancelled for a group whose nearest policy has an order that is not asked. A tree that is
+    /// applied may have set others for that time.
     pub(super) fn order_was_asked(&self, domain: usize) {
         let chooser = self.twin.chooser(domain).map(|of| &self.twin.groups[of]);
         let is_ordered = chooser.is_some_and(|of| of.online && of.order.is_some());
         assert!(
-            self.was_ordered || !is_ordered || !self.shared.is_quiet(),
+            self.was_ordered
+                || !is_ordered
+                || !self.shared.is_quiet()
+                || lock(&self.shared.applying).is_some(),
             "a group is cancelled for {}, and the order is not asked",
             self.twin.path(domain)
         );

@@ -1,8 +1,9 @@
 //! Trees that are applied: groups are made, get limits, and go, all or none.
 
 use memcg::errors::{CreateError, SpecError};
-use memcg::{ApplyOptions, Bytes, GroupSpec, Limits, OomPolicy};
+use memcg::{ApplyOptions, Bytes, Group, GroupSpec, Limits, OomPolicy};
 
+use super::callbacks::lock;
 use super::tasks::End;
 use super::{GROUPS_MADE_MAX, Life};
 use crate::configuration::limit;
@@ -17,6 +18,26 @@ const FORMS: [&[(Option<usize>, u8)]; 4] = [
 ];
 
 type Set = (Limits, OomPolicy);
+
+/// What a tree that is being applied says of groups that are there: for as long as that takes, also where
+/// it fails.
+pub(super) struct Applying {
+    groups: Vec<usize>,
+    #[cfg_attr(
+        not(feature = "adapters"),
+        allow(dead_code, reason = "any wait of the core may be over then")
+    )]
+    max: u64,
+    policy: Option<OomPolicy>,
+}
+
+fn is_to_choose(policy: OomPolicy) -> Option<bool> {
+    match policy {
+        OomPolicy::Choose => Some(true),
+        OomPolicy::Refuse => Some(false),
+        _ => None,
+    }
+}
 
 impl Life {
     pub(super) fn apply_tree(&mut self, op: &Op) {
@@ -86,8 +107,14 @@ impl Life {
             self.follow_ends(top, named);
         }
         self.waits_may_be_over(top, named);
+        *lock(&self.shared.applying) = Some(Applying {
+            groups: self.existing(top, named).into_iter().flatten().collect(),
+            max,
+            policy,
+        });
         self.settle_accounts();
         self.poll_unknown();
+        *lock(&self.shared.applying) = None;
         if let Err(error) = &applied {
             let after = self.settings(top, named);
             assert_eq!(after, before, "what a tree leaves that fails: {error}");
@@ -130,6 +157,39 @@ impl Life {
         }
     }
 
+    /// A group may be cancelled for what lacks memory there, or might be while a tree was applied.
+    pub(super) fn may_choose(&self, domain: usize) -> bool {
+        let applying = lock(&self.shared.applying);
+        for level in self.twin.levels(domain) {
+            let applying = applying.as_ref();
+            let applying = applying.filter(|it| it.groups.contains(&level));
+            let said = applying.and_then(|it| it.policy);
+            let set = match said {
+                Some(policy) => is_to_choose(policy),
+                None => self.twin.groups[level].chooses,
+            };
+            // What an earlier tree has said, and this one does not, goes.
+            let may_go = applying.is_some() && said.is_none();
+            match set {
+                Some(true) => return true,
+                Some(false) if !may_go => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// A level on the way of a group has no room for so many bytes, or had none while a tree was applied.
+    #[cfg(feature = "adapters")]
+    pub(super) fn never_fitted(&self, group: usize, bytes: u64) -> bool {
+        let is_too_small = |it: &Applying| {
+            let mut groups = it.groups.iter();
+            bytes > it.max && groups.any(|&level| self.twin.is_within(group, level))
+        };
+        let applying = lock(&self.shared.applying);
+        self.twin.never_fits(group, bytes) || applying.as_ref().is_some_and(is_too_small)
+    }
+
     /// A tree lowers maxes for as long as it takes to find out that it fails, or for good: whoever
     /// waits below them may wait in vain then.
     fn waits_may_be_over(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
@@ -152,18 +212,29 @@ impl Life {
         existing.map(set).collect()
     }
 
-    /// Who may be cancelled a tree says too, or what it no longer says goes.
+    /// Who may be cancelled a tree says too, or what it no longer says goes. An order of victims stays
+    /// where groups are still chosen.
     fn follow_policies(&mut self, top: usize, named: &[(Option<usize>, u8)]) {
         let existing = self.existing(top, named).into_iter().flatten();
         for group in existing.chain([top]).collect::<Vec<_>>() {
-            // Where a policy is set, no order is left.
-            self.twin.groups[group].order = None;
-            if let Some(handle) = self.handles[group].first() {
-                self.twin.groups[group].chooses = match handle.oom_policy() {
-                    OomPolicy::Choose => Some(true),
-                    OomPolicy::Refuse => Some(false),
-                    _ => None,
-                };
+            let found = self.found(group);
+            let found = found.unwrap_or_else(|| panic!("{} is gone", self.twin.path(group)));
+            let chooses = is_to_choose(found.oom_policy());
+            self.twin.groups[group].chooses = chooses;
+            if chooses != Some(true) {
+                let over = self.twin.groups[group].order.take();
+                self.orders_over.extend(over);
+            }
+        }
+    }
+
+    /// A handle on the group, also where the run has none.
+    fn found(&self, group: usize) -> Option<Group> {
+        match self.handles[group].first() {
+            Some(handle) => Some(handle.clone()),
+            None => {
+                let of = &self.twin.groups[group];
+                self.found(of.parent?)?.child(&of.name)
             }
         }
     }
@@ -193,10 +264,17 @@ impl Life {
             .map(|group| (group, self.twin.groups[group].max[0]))
             .collect();
         for &(group, _) in &before {
-            self.twin.set_max(group, 0, max);
+            self.tree_sets_max(group, max);
         }
         for (group, before) in before {
-            self.twin.set_max(group, 0, before);
+            self.tree_sets_max(group, before);
+        }
+    }
+
+    /// A tree sets nothing that is so already.
+    fn tree_sets_max(&mut self, group: usize, max: u64) {
+        if self.twin.groups[group].max[0] != max {
+            self.set_by_program(group, |twin| twin.set_max(group, 0, max));
         }
     }
 
@@ -216,20 +294,16 @@ impl Life {
             let name = format!("g{name}");
             let number = match found {
                 Some(number) => {
-                    self.twin.set_max(number, 0, max);
+                    self.tree_sets_max(number, max);
                     self.twin.set_limit(number, Kind::Soft, soft, None);
                     number
                 }
                 None => {
                     let number = self.twin.create(parent, &name, limits);
                     let number = number.expect("no percentage, and no such group");
-                    let path = self.twin.path(number);
-                    let runtime = self.runtime.as_ref();
-                    let made = match self.handles[parent].first() {
-                        Some(parent) => parent.child(&name),
-                        None => runtime.and_then(|runtime| runtime.group(&path)),
-                    };
-                    let made = made.unwrap_or_else(|| panic!("{path} was not made"));
+                    let made = self.found(parent).and_then(|parent| parent.child(&name));
+                    let path = || self.twin.path(number);
+                    let made = made.unwrap_or_else(|| panic!("{} was not made", path()));
                     self.ids.push(made.id());
                     self.handles.push(vec![made]);
                     self.twin.groups[number].is_applied = true;

@@ -982,8 +982,10 @@ impl Life {
             (Ok(()), ..6) => {
                 let is_online = self.twin.groups[group].online;
                 match file {
-                    GroupFile::Max if form == 2 => self.twin.set_max(group, 0, u64::MAX),
-                    GroupFile::Max => self.twin.set_max(group, 0, bytes),
+                    GroupFile::Max => {
+                        let max = if form == 2 { u64::MAX } else { bytes };
+                        self.set_by_program(group, |twin| twin.set_max(group, 0, max));
+                    }
                     GroupFile::High => self.twin.set_limit(group, Kind::High, bytes, None),
                     GroupFile::Soft if is_online => {
                         self.twin.set_limit(group, Kind::Soft, bytes, None);

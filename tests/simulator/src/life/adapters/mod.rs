@@ -349,7 +349,7 @@ impl Life {
 
     /// Why a charge that has waited has ended without its bytes.
     fn agree_on_end(&self, group: usize, bytes: u64, error: &ChargeError) {
-        let never = self.twin.never_fits(group, bytes);
+        let never = self.never_fitted(group, bytes);
         let is_offline = self.twin.admits(group, 0, bytes, None) == Err(No::Offline);
         let is_right = error.is_timeout()
             || error.is_offline() && is_offline
