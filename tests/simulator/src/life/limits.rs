@@ -243,6 +243,16 @@ impl Life {
                 || self.setup.adapters,
             "{above} above {bytes}, {live} were live"
         );
+        self.max_has_moved(group, bytes);
+        self.settle_accounts();
+        if shrinks {
+            self.has_shrunk_to_max(group);
+            self.parts_have_shrunk(group);
+        }
+    }
+
+    /// A max that moves by itself is so much now, and its parts below are that of it.
+    pub(super) fn max_has_moved(&mut self, group: usize, bytes: u64) {
         let parts = self.parts_below(group).into_iter().map(|(of, _)| of);
         let from = parts.chain([group]).map(|of| (of, self.twin.limit(of, 0)));
         let from: Vec<_> = from.collect();
@@ -253,11 +263,12 @@ impl Life {
                 falls.push((clock::now(), from));
             }
         }
-        self.settle_accounts();
-        if shrinks {
-            self.has_shrunk_to_max(group);
-            self.parts_have_shrunk(group);
-        }
+    }
+
+    /// No max of a group and below it moves by itself any more.
+    pub(super) fn max_stays(&mut self, group: usize) {
+        let twin = &self.twin;
+        self.moved.retain(|&moved, _| !twin.is_within(moved, group));
     }
 
     pub(super) fn end_vain_waits(&mut self, op: &Op, group: u8, keeps: bool) {

@@ -222,7 +222,12 @@ impl Life {
                 }
             }
             Adapter::HostWhileBusy(limits) => follow_while_busy(limits),
-            Adapter::Unfollow => followed.end(),
+            Adapter::Unfollow => {
+                if let Some((group, ..)) = &followed.follows {
+                    self.max_stays(*group);
+                }
+                followed.end();
+            }
             _ => unreachable!("an operation on the host"),
         }
         self.adapters.host = Some(followed);
@@ -257,7 +262,7 @@ impl Life {
     }
 
     fn set_by_host(&mut self, group: usize, max: u64) {
-        self.twin.set_max(group, 0, max);
+        self.max_has_moved(group, max);
         self.settle_accounts();
     }
 

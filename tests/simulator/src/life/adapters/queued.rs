@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use futures_sink::Sink;
 use memcg::{Charge, ChargeError, ChargeFuture, Charged, Group, Limit, Limits, Weigh};
@@ -23,24 +22,9 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::Waits;
 use super::channels::{Message, droppable_overhead, message, number_of};
 use crate::script::pick;
+use crate::threads::rest;
 
 const STEPS: usize = 120;
-
-/// For so long a charge in line may not know that it is served, or stand in the line of a level that is
-/// no longer in its way.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A thread of the runtime may have to serve a line: a charge that runs no foreign code leaves that to it.
-fn is_so_soon(mut is_so: impl FnMut() -> bool) -> bool {
-    let over = Instant::now() + PATIENCE;
-    loop {
-        let is_so = is_so();
-        if is_so || Instant::now() >= over {
-            return is_so;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-}
 
 /// Of each level, the channel's group last.
 const MAXES: [u64; 6] = [u64::MAX, u64::MAX, 6_000, 3_000, 1_000, 400];
@@ -173,12 +157,9 @@ impl Queued {
         let fits = (0..=level).all(fits);
         let ever = self.maxes[..=level].iter().all(|&max| bytes <= max);
         let mut context = Context::from_waker(Waker::noop());
-        let mut polled = Poll::Pending;
-        is_so_soon(|| {
-            polled = future.as_mut().poll(&mut context);
-            polled.is_ready() || !fits && ever
-        });
-        match polled {
+        // A thread of the runtime may have the line to serve.
+        rest();
+        match future.as_mut().poll(&mut context) {
             Poll::Ready(Ok(charge)) => {
                 assert!(fits, "{bytes} bytes are charged");
                 self.others.push((level, charge));
@@ -456,12 +437,9 @@ impl Queued {
                 max => max.saturating_sub(self.live(level)),
             };
             let capacity = (0..3).map(left).min();
-            let mut found = None;
-            is_so_soon(|| {
-                found = Some(sender.capacity());
-                found == capacity || self.in_line.is_none()
-            });
-            assert_eq!(found, capacity, "what fits");
+            // A thread of the runtime may have what waits to move to another line.
+            rest();
+            assert_eq!(Some(sender.capacity()), capacity, "what fits");
             let most = self.maxes.iter().min();
             assert_eq!(Some(&sender.max_capacity()), most, "what may ever fit");
         }
