@@ -124,8 +124,10 @@ pub(crate) mod by_hand {
         thread: SystemThread,
         number: u64,
         until: Option<Option<Instant>>,
+        /// It waits in [`sleep`], which no unpark ends.
+        sleeps: bool,
         is_own: bool,
-        /// Woken while it did not wait: its next park ends at once.
+        /// Woken while it was not parked: its next park ends at once.
         is_woken: bool,
     }
 
@@ -233,6 +235,7 @@ pub(crate) mod by_hand {
                 thread,
                 number: 0,
                 until: None,
+                sleeps: false,
                 is_own: false,
                 is_woken: false,
             };
@@ -241,10 +244,11 @@ pub(crate) mod by_hand {
         }
 
         /// Marks this thread as one that waits, and counts that.
-        fn begin_wait(&mut self, until: Option<Instant>) {
+        fn begin_wait(&mut self, until: Option<Instant>, sleeps: bool) {
             let this = self.this();
             this.number += 1;
             this.until = Some(until);
+            this.sleeps = sleeps;
             if this.is_own {
                 self.leave_work();
             }
@@ -258,15 +262,17 @@ pub(crate) mod by_hand {
             }
         }
 
+        /// An unpark.
         fn wake(&mut self, id: ThreadId) {
             let known = self.known.as_mut().and_then(|known| known.get_mut(&id));
             let Some(thread) = known else {
                 return;
             };
-            if thread.until.take().is_none() {
+            if thread.until.is_none() || thread.sleeps {
                 thread.is_woken = true;
-            } else if thread.is_own {
-                self.at_work += 1;
+            } else {
+                thread.until = None;
+                self.at_work += u64::from(thread.is_own);
             }
         }
 
@@ -387,7 +393,7 @@ pub(crate) mod by_hand {
             if std::mem::take(&mut threads.this().is_woken) {
                 return;
             }
-            threads.begin_wait(until);
+            threads.begin_wait(until, false);
         }
         // Marked, then a look: who moves the clock after this unparks the thread.
         if until.is_none_or(|until| now() < until) {
@@ -406,14 +412,14 @@ pub(crate) mod by_hand {
         while now() < until {
             #[cfg(not(shuttle))]
             {
-                threads.begin_wait(Some(until));
+                threads.begin_wait(Some(until), true);
                 threads = MOVES.wait(threads).unwrap_or_else(PoisonError::into_inner);
                 threads.end_wait();
             }
             // A lock of the system would stop all threads of the run.
             #[cfg(shuttle)]
             {
-                threads_known().begin_wait(Some(until));
+                threads_known().begin_wait(Some(until), true);
                 system::sleep(time);
                 threads_known().end_wait();
             }
