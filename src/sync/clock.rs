@@ -4,8 +4,9 @@
 //! It is the system's clock, read where it is called. With the feature `_simulated-time`, and with
 //! debug assertions, which a release build has none of, a test may stop it and move it by hand: what
 //! takes two seconds then takes none, and a run is over at the instant that the test says. Under
-//! shuttle time stands still without the feature; with it, the run moves the clock there, too. The
-//! feature is for the crate's own tests and may change at any time.
+//! shuttle time stands still without the feature; with it, the run moves the clock there, too. It
+//! also knows of the threads that the crate has started whether each waits, so that a test may look at
+//! what they have done. The feature is for the crate's own tests and may change at any time.
 
 #[cfg(all(feature = "_simulated-time", debug_assertions, not(any(loom, shuttle))))]
 pub(crate) use by_hand::spawn;
