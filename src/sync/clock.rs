@@ -118,6 +118,9 @@ pub(crate) mod by_hand {
         /// So many of these do not wait by the clock. Who starts or wakes one counts it: it may not
         /// have begun yet.
         at_work: u64,
+        /// Stopped the clock, and moves it.
+        #[cfg(not(shuttle))]
+        mover: Option<ThreadId>,
     }
 
     /// A thread that has waited by the stopped clock, or that the crate has started.
@@ -137,6 +140,8 @@ pub(crate) mod by_hand {
         known: None,
         own: 0,
         at_work: 0,
+        #[cfg(not(shuttle))]
+        mover: None,
     };
 
     /// The stopped clock has moved.
@@ -169,9 +174,14 @@ pub(crate) mod by_hand {
         *STOPPED.get_or_init(Instant::now)
     }
 
-    /// Stops the clock of the process, for good: from now on [`advance`] alone moves it.
+    /// Stops the clock of the process, for good: from now on [`advance`] alone moves it, and sleeps of
+    /// the thread that calls this.
     pub fn stop() {
         stopped_at();
+        #[cfg(not(shuttle))]
+        {
+            threads_known().mover = Some(current().id());
+        }
         // A run of shuttle that fails leaves threads behind, whose names the next one uses again.
         #[cfg(shuttle)]
         {
@@ -406,6 +416,12 @@ pub(crate) mod by_hand {
     pub(crate) fn sleep(time: Duration) {
         if runs() {
             return system::sleep(time);
+        }
+        // Nobody else would move it. What it sleeps for others do first, or for as long.
+        #[cfg(not(shuttle))]
+        if threads_known().mover == Some(current().id()) {
+            rest(time);
+            return advance(time);
         }
         let until = now() + time;
         #[cfg(not(shuttle))]

@@ -265,12 +265,6 @@ impl Life {
         }
     }
 
-    /// No max of a group and below it moves by itself any more.
-    pub(super) fn max_stays(&mut self, group: usize) {
-        let twin = &self.twin;
-        self.moved.retain(|&moved, _| !twin.is_within(moved, group));
-    }
-
     pub(super) fn end_vain_waits(&mut self, op: &Op, group: u8, keeps: bool) {
         let Some(group) = self.group(group) else {
             return;

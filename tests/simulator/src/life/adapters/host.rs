@@ -266,6 +266,12 @@ impl Life {
         self.settle_accounts();
     }
 
+    /// No max of a group and below it moves by itself any more.
+    fn max_stays(&mut self, group: usize) {
+        let twin = &self.twin;
+        self.moved.retain(|&moved, _| !twin.is_within(moved, group));
+    }
+
     /// Waits for the looks that see the files as they are.
     fn host_has_changed(&mut self, followed: &mut Followed) {
         let granted = followed.granted();
