@@ -299,7 +299,7 @@ pub(crate) mod by_hand {
         }
 
         fn leave_work(&mut self) {
-            self.at_work -= 1;
+            self.at_work = self.at_work.saturating_sub(1);
             #[cfg(not(shuttle))]
             if self.at_work == 0 {
                 RESTS.notify_all();
@@ -350,7 +350,8 @@ pub(crate) mod by_hand {
     impl Drop for OwnThread {
         fn drop(&mut self) {
             let mut threads = threads_known();
-            threads.own -= 1;
+            // What a failed run of shuttle leaves behind is counted no more.
+            threads.own = threads.own.saturating_sub(1);
             threads.leave_work();
             if let (Some(id), Some(known)) = (&self.0, threads.known.as_mut()) {
                 known.remove(id);
