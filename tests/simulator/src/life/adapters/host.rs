@@ -13,6 +13,7 @@ use memcg_host::{FollowGuard, Host, Reconciler};
 use tempfile::TempDir;
 
 use super::super::Life;
+use super::LATEST;
 use crate::script::Adapter;
 
 pub(super) const MACHINE: u64 = 64 << 20;
@@ -20,9 +21,6 @@ const LIMIT: &str = "sys/fs/cgroup/memory.max";
 
 /// Between two looks at the files.
 pub(super) const PERIOD: Duration = Duration::from_millis(1);
-
-/// For so long a look at the files may take to come.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Followed {
     folder: TempDir,
@@ -113,7 +111,7 @@ impl Reclaim for Gives {
 
 /// Waits for what a thread of the adapter does.
 pub(super) fn wait_for(mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LATEST;
     while !is_so() {
         assert!(Instant::now() < until, "{}", told());
         std::thread::sleep(Duration::from_millis(1));
@@ -282,7 +280,7 @@ impl Life {
             // The thread has ended with its group.
             return followed.end();
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LATEST;
         loop {
             let state = guard.state();
             let is_seen = match granted {

@@ -53,6 +53,9 @@ use crate::holds::Holds;
 use crate::script::{Adapter, Op, Setup, Verb, What};
 use crate::twin::No;
 
+/// What threads by the system's clock do by themselves has come by then, on a machine that does much else.
+const LATEST: Duration = Duration::from_secs(20);
+
 /// What a life has of adapters.
 pub(super) struct Adapters {
     /// Its clock stands still, and the life moves it.
@@ -140,7 +143,7 @@ impl<T: Send + 'static> Waits<T> {
 
 /// Waits until it was called: what a clock or a client does comes by itself.
 fn is_called(rung: &Rung) -> bool {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + LATEST;
     while !rung.0.swap(false, Ordering::SeqCst) {
         if Instant::now() > until {
             return false;

@@ -21,14 +21,12 @@ use memcg_observe::{Endpoint, Exposition, GroupFile, serve};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::LATEST;
 use crate::denied;
 use crate::script::pick;
 
 const STEPS: usize = 30;
 const CLIENTS: usize = 5;
-
-/// For so long an answer may take to come.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A question is no longer than that.
 const LONGEST: usize = 4 << 10;
@@ -38,7 +36,7 @@ struct Client(BufReader<UnixStream>);
 impl Client {
     fn new(path: &Path) -> Client {
         let stream = UnixStream::connect(path).expect("a socket that is served");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        stream.set_read_timeout(Some(LATEST)).expect("a time");
         Client(BufReader::new(stream))
     }
 
@@ -262,7 +260,7 @@ struct Busy(AtomicBool);
 
 impl Reclaim for Busy {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LATEST;
         while !self.0.load(Ordering::SeqCst) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -389,7 +387,7 @@ fn forgets_pages(path: &Path) {
     drop(client);
     // The names that were shown are known from then on.
     let most = before + length / 2;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LATEST;
     while denied::in_use() > most {
         let more = denied::in_use() - before;
         assert!(
@@ -509,7 +507,7 @@ pub(super) fn ask(seed: u64) {
         }
     }
     drop(clients);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LATEST;
     while sockets() > before {
         let left = sockets() - before;
         assert!(

@@ -35,7 +35,7 @@ use tracing::{Metadata, Subscriber, span};
 use super::connections::lock;
 use super::layered::says_figures;
 use super::requests::{Broken, Coming, Desk, Frames, Handler, Inbox, Word};
-use super::{Rung, is_called};
+use super::{LATEST, Rung, is_called};
 use crate::script::pick;
 
 /// A body may keep its reader waiting for so long.
@@ -43,9 +43,6 @@ const TIME: Duration = Duration::from_millis(3);
 
 /// A reader that stays counts for so long after each poll, at least.
 const STEP: Duration = Duration::from_micros(TIME.as_micros() as u64 / 128);
-
-/// What has to come by itself has come by then, on any machine.
-const LATEST: Duration = Duration::from_secs(5);
 
 type Answered = Result<Response<ResponseBody<Frames>>, Broken>;
 type Future = Pin<Box<dyn std::future::Future<Output = Answered> + Send>>;
