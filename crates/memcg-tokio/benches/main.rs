@@ -3,8 +3,8 @@
 //! that the channels alone are measured.
 //!
 //! ```text
-//! cargo bench -p memcg-tokio-benches                        the table, about a minute
-//! cargo bench -p memcg-tokio-benches -- --rounds 5 "1 senders"    only rows whose names begin so
+//! cargo bench -p memcg-tokio-benches --bench channel    the table, about a minute
+//! cargo bench -p memcg-tokio-benches --bench channel -- --rounds 5 "1 senders"    only rows whose names begin so
 //! ```
 //!
 //! The runtime has the drivers of sockets and time, as a service's has: a worker that polls them

@@ -3,8 +3,8 @@
 //! one frame or has ended, and answers with one frame.
 //!
 //! ```text
-//! cargo bench -p memcg-tower-benches                               the table, a few seconds
-//! cargo bench -p memcg-tower-benches -- --rounds 1 "the layer"    only rows whose names begin so
+//! cargo bench -p memcg-tower-benches --bench request    the table, a few seconds
+//! cargo bench -p memcg-tower-benches --bench request -- --rounds 1 "the layer"    only rows whose names begin so
 //! ```
 //!
 //! No socket and no runtime: one thread polls each request to its end, so that the layers alone are
