@@ -425,6 +425,9 @@ impl Covers {
     }
 
     fn agree(&self) -> Holds {
+        // The reclaim thread takes credit home near a mark, and a ledger or a table is no reading of one
+        // moment.
+        rest();
         let sums = &self.sums;
         for (level, group) in self.levels.iter().enumerate() {
             let known = sums.live(level);
