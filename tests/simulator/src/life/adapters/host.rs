@@ -193,6 +193,12 @@ fn follow_while_busy(mut limits: u16) {
 impl Life {
     pub(super) fn step_host(&mut self, adapter: &Adapter) {
         let mut followed = self.adapters.host.take().unwrap_or_else(Followed::new);
+        let follows = followed.follows.as_ref().map(|(group, ..)| *group);
+        if follows.is_some_and(|group| !self.twin.groups[group].online) {
+            // The thread ends with its group. One that has not had its turn since would still set a max by
+            // the files that are about to change.
+            followed.end();
+        }
         match *adapter {
             Adapter::Follow(group, share) => {
                 if let Some(group) = self.group(group).filter(|_| followed.follows.is_none()) {
@@ -276,10 +282,6 @@ impl Life {
         let Some((group, guard, max)) = &mut followed.follows else {
             return;
         };
-        if !self.twin.groups[*group].online {
-            // The thread has ended with its group.
-            return followed.end();
-        }
         let until = Instant::now() + LATEST;
         loop {
             let state = guard.state();
