@@ -31,7 +31,7 @@ pub(super) fn check(schedules: usize, scenario: fn()) {
     let number =
         |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
     let seed = number("SHUTTLE_SEED", SEED);
-    // None of them is one of each: who asks for that looks whether a scenario passes at all.
+    // `SHUTTLE_RUNS=0` is one schedule of each kind: enough to see whether a scenario passes at all.
     let schedules = (schedules * number("SHUTTLE_RUNS", 1) as usize).max(1);
     run(Bursts::new(seed, schedules), scenario);
     run(
