@@ -1,8 +1,8 @@
 //! Pages of the system as a value.
 //!
 //! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back.
-//! On Linux the kernel maps the pages, and a mapping grows by moving them without a copy. Elsewhere
-//! they come from the allocator.
+//! On Linux the kernel maps the pages, and a mapping grows by moving them without a copy. Elsewhere,
+//! and in models, they come from the allocator.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -132,9 +132,51 @@ impl Drop for Mapping {
     }
 }
 
+#[cfg(not(all(target_os = "linux", not(miri))))]
+use allocator as calls;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod calls {
+    use std::ptr::NonNull;
+
+    use super::{allocator, kernel};
+    use crate::numa::topology::NodeId;
+    use crate::sync::maps_pages;
+
+    pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
+        if maps_pages() {
+            kernel::map(len)
+        } else {
+            allocator::map(len)
+        }
+    }
+
+    pub(super) fn bind(start: NonNull<u8>, len: usize, node: NodeId) {
+        if maps_pages() {
+            kernel::bind(start, len, node);
+        }
+    }
+
+    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> Option<NonNull<u8>> {
+        if maps_pages() {
+            kernel::remap(start, len, new_len)
+        } else {
+            allocator::remap(start, len, new_len)
+        }
+    }
+
+    pub(super) fn unmap(start: NonNull<u8>, len: usize) {
+        if maps_pages() {
+            kernel::unmap(start, len);
+        } else {
+            allocator::unmap(start, len);
+        }
+    }
+}
+
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code, reason = "system calls")]
-mod calls {
+mod kernel {
     use std::ptr::{NonNull, null_mut};
 
     use crate::numa::topology::NodeId;
@@ -202,13 +244,10 @@ mod calls {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
 #[allow(unsafe_code, reason = "the allocator has no safe form")]
-mod calls {
+mod allocator {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::ptr::NonNull;
-
-    use crate::numa::topology::NodeId;
 
     fn layout(len: usize) -> Option<Layout> {
         Layout::from_size_align(len, crate::numa::system::page_size()).ok()
@@ -220,7 +259,8 @@ mod calls {
     }
 
     /// This system does not place memory.
-    pub(super) fn bind(_: NonNull<u8>, _: usize, _: NodeId) {}
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    pub(super) fn bind(_: NonNull<u8>, _: usize, _: crate::numa::topology::NodeId) {}
 
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> Option<NonNull<u8>> {
         let new = map(new_len)?;

@@ -134,6 +134,13 @@ pub(crate) fn figures_were_stored() {
     }
 }
 
+/// Whether memory that is mapped comes from the system, and not from the allocator. A model sets up
+/// its pools thousands of times, and would spend a third of its time in system calls for them.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) const fn maps_pages() -> bool {
+    cfg!(not(any(loom, shuttle)))
+}
+
 /// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load
 /// of another word.
 ///
