@@ -14,10 +14,12 @@ use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
 };
 use datafusion::common::{DataFusionError, Result};
-use datafusion::datasource::MemTable;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::{BoxFuture, ready};
 use memcg::Group;
 
 use crate::ended::Life;
@@ -183,7 +185,6 @@ struct FiguresTable {
     below: Group,
 }
 
-#[async_trait]
 impl TableProvider for FiguresTable {
     fn schema(&self) -> SchemaRef {
         self.figures.schema()
@@ -193,16 +194,34 @@ impl TableProvider for FiguresTable {
         TableType::View
     }
 
-    async fn scan(
+    // Written out, as those of a marked table.
+    fn scan<'table, 'session, 'columns, 'filters, 'future>(
+        &'table self,
+        session: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        _: &'filters [Expr],
+        _: Option<usize>,
+    ) -> BoxFuture<'future, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'future,
+        'session: 'future,
+        'columns: 'future,
+        'filters: 'future,
+    {
+        Box::pin(ready(self.rows(session, projection)))
+    }
+}
+
+impl FiguresTable {
+    fn rows(
         &self,
         session: &dyn Session,
         projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = self.figures.rows(&self.below)?;
-        let table = MemTable::try_new(self.schema(), vec![vec![rows]])?;
-        table.scan(session, projection, filters, limit).await
+        let rows = vec![self.figures.rows(&self.below)?];
+        let source = MemorySourceConfig::try_new(&[rows], self.schema(), projection.cloned())?
+            .with_show_sizes(session.config_options().explain.show_sizes);
+        Ok(DataSourceExec::from_data_source(source))
     }
 }
 

@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
     Expr, LogicalPlan, TableProviderFilterPushDown, TableSource, TableType,
 };
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::{BoxFuture, ready};
 
 use crate::figures::WithFigures;
 use crate::pool::GroupPool;
@@ -153,23 +154,41 @@ impl TableProvider for MarkedTable {
         self.table.get_column_default(column)
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    // Futures of `async fn` would hold the arguments. That such a future is `Send` the compiler proves
+    // anew for each: an expression reaches all of SQL's syntax, and each would take it seconds.
+    fn scan<'table, 'session, 'columns, 'filters, 'future>(
+        &'table self,
+        session: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        filters: &'filters [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.of(session)?;
-        table.scan(session, projection, filters, limit).await
+    ) -> BoxFuture<'future, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'future,
+        'session: 'future,
+        'columns: 'future,
+        'filters: 'future,
+    {
+        match self.of(session) {
+            Ok(table) => table.scan(session, projection, filters, limit),
+            Err(outside) => refused(outside),
+        }
     }
 
-    async fn scan_with_args<'a>(
-        &self,
-        session: &dyn Session,
-        args: ScanArgs<'a>,
-    ) -> Result<ScanResult> {
-        self.of(session)?.scan_with_args(session, args).await
+    fn scan_with_args<'args, 'table, 'session, 'future>(
+        &'table self,
+        session: &'session dyn Session,
+        args: ScanArgs<'args>,
+    ) -> BoxFuture<'future, Result<ScanResult>>
+    where
+        'args: 'future,
+        'table: 'future,
+        'session: 'future,
+    {
+        match self.of(session) {
+            Ok(table) => table.scan_with_args(session, args),
+            Err(outside) => refused(outside),
+        }
     }
 
     fn supports_filters_pushdown(
@@ -192,39 +211,62 @@ impl TableProvider for MarkedTable {
         self.of(session)?.insert_into(session, input, insert).await
     }
 
-    async fn delete_from(
-        &self,
-        session: &dyn Session,
+    fn delete_from<'table, 'session, 'future>(
+        &'table self,
+        session: &'session dyn Session,
         filters: Vec<Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.of(session)?.delete_from(session, filters).await
+    ) -> BoxFuture<'future, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'future,
+        'session: 'future,
+    {
+        match self.of(session) {
+            Ok(table) => table.delete_from(session, filters),
+            Err(outside) => refused(outside),
+        }
     }
 
-    async fn update(
-        &self,
-        session: &dyn Session,
+    fn update<'table, 'session, 'future>(
+        &'table self,
+        session: &'session dyn Session,
         assignments: Vec<(String, Expr)>,
         filters: Vec<Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.of(session)?;
-        table.update(session, assignments, filters).await
+    ) -> BoxFuture<'future, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'future,
+        'session: 'future,
+    {
+        match self.of(session) {
+            Ok(table) => table.update(session, assignments, filters),
+            Err(outside) => refused(outside),
+        }
     }
 
     async fn truncate(&self, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         self.of(session)?.truncate(session).await
     }
 
-    async fn merge_into(
-        &self,
-        session: &dyn Session,
+    fn merge_into<'table, 'session, 'future>(
+        &'table self,
+        session: &'session dyn Session,
         source: Arc<dyn ExecutionPlan>,
         schema: DFSchemaRef,
         on: Expr,
         clauses: Vec<MergeIntoClause>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.of(session)?;
-        table.merge_into(session, source, schema, on, clauses).await
+    ) -> BoxFuture<'future, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'future,
+        'session: 'future,
+    {
+        match self.of(session) {
+            Ok(table) => table.merge_into(session, source, schema, on, clauses),
+            Err(outside) => refused(outside),
+        }
     }
+}
+
+fn refused<'future, T: Send + 'future>(outside: DataFusionError) -> BoxFuture<'future, Result<T>> {
+    Box::pin(ready(Err(outside)))
 }
 
 /// The catalogs of a session, whose tables have marks. What is registered has none.
