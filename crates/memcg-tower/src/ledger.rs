@@ -31,7 +31,7 @@
 //! **No model**: what the ledger decides it reads and writes below one mutex. A charge, and what
 //! gives one back, comes before the lock on the same thread, so the next owner of the lock sees it
 //! in the usage. The list of ledgers has a mutex of its own, and the count of those in line is a
-//! hint. `tests/ledger.rs` runs it on several threads.
+//! hint. `tests/all/ledger.rs` runs it on several threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

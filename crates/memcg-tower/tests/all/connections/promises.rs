@@ -60,7 +60,7 @@ impl Service {
             .overhead(1 << 10)
             .response(1 << 10)
             .patience(Duration::from_millis(300))
-            .answer(crate::server::text_for_operators));
+            .answer(super::server::text_for_operators));
         let figures = layer.figures();
         let app = Router::new()
             .route(

@@ -1,7 +1,5 @@
 //! A refusal as a client of gRPC gets it.
 
-mod support;
-
 use axum::body::Body;
 use http::Request;
 use http::header::CONTENT_TYPE;
@@ -9,7 +7,7 @@ use http_body_util::{BodyExt, Empty};
 use memcg_tower::RefusalKind;
 use tower::{Layer, ServiceExt, service_fn};
 
-use support::{InBody, KIB, Scene, ok, request, sized};
+use crate::support::{InBody, KIB, Scene, ok, request, sized};
 
 /// A field of a message in the wire format of protocol buffers.
 fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {

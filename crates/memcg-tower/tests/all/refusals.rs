@@ -1,8 +1,6 @@
 //! Requests that are refused: for what reason, after how much of their body, and with which time to
 //! come back.
 
-mod support;
-
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +20,7 @@ use memcg_tower::{AdmissionLayer, BodyError, Refusal, RefusalKind, RequestWeight
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use support::{InBody, KIB, Scene, ok, request, retry, sized, text};
+use crate::support::{InBody, KIB, Scene, ok, request, retry, sized, text};
 
 /// A body of frames of 1 KiB that counts the bytes read from it.
 struct Counted {
@@ -366,7 +364,7 @@ async fn a_request_for_which_there_is_no_group_is_503() {
     let tenant = acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()))
         .request_groups(Limits::new())
-        .answer(support::text_for_operators);
+        .answer(crate::support::text_for_operators);
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let first = service.clone().oneshot(request("acme", "")).await.unwrap();
     assert_eq!((first.status().as_u16(), acme.children().len()), (200, 1));
@@ -599,7 +597,7 @@ async fn a_tenant_under_pressure_is_shed() {
     });
     let layer = layer
         .shed_from(PressureLevel::Critical)
-        .answer(support::text_for_operators);
+        .answer(crate::support::text_for_operators);
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
     let mut seen = Vec::new();
     for held in [0, 50, 95, 0] {

@@ -1,7 +1,5 @@
 //! The time that counts against a client is the time in which a reader waits for it.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,7 +10,7 @@ use memcg_tower::AdmissionLayer;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use support::{InBody, ok, request, text, unsized_body};
+use crate::support::{InBody, ok, request, text, unsized_body};
 
 const TIME: Duration = Duration::from_secs(1);
 

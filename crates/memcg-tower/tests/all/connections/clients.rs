@@ -10,8 +10,8 @@ use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::server::{LARGE, MAX, MIB, Server};
 use crate::rest::{TIME, until};
-use crate::server::{LARGE, MAX, MIB, Server};
 
 const ASKS_FOR_LARGE: &[u8] = b"GET /large HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\n\r\n";
 

@@ -16,8 +16,8 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::server::{LARGE, MIB, Server};
 use crate::rest::TIME;
-use crate::server::{LARGE, MIB, Server};
 
 /// Uploads of globex, one after the other, until those of acme have ended. None is refused.
 async fn with_another_tenant<T>(

@@ -18,8 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg_tower::PromisedBytes;
 use tokio::net::TcpStream;
 
+use super::server::{LARGE, MIB, Server, WINDOW};
 use crate::rest::{TIME, until};
-use crate::server::{LARGE, MIB, Server, WINDOW};
 
 type Body = BoxBody<Bytes, Infallible>;
 

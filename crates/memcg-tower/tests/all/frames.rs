@@ -2,9 +2,6 @@
 //! real connections whose clients read nothing, of HTTP/1 and HTTP/2. A frame counts itself, from
 //! the handler that makes it to the drop of its memory.
 
-#[path = "support/rest.rs"]
-mod rest;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Classifiers that say it later, requests with weights of their own, and the figures of all that
 //! was refused.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use support::*;
+use crate::support::*;
 
 /// A layer that asks, and is told once the test says so.
 fn asks_later(

@@ -5,7 +5,5 @@
 mod clients;
 mod http2;
 mod promises;
-#[path = "../support/rest.rs"]
-mod rest;
 mod server;
 mod uploads;

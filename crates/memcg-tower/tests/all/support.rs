@@ -1,5 +1,4 @@
 //! Two tenants below one budget, and requests of theirs without a connection.
-#![allow(dead_code, reason = "each test uses some")]
 
 use std::convert::Infallible;
 use std::time::Duration;

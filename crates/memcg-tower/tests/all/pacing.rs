@@ -1,8 +1,4 @@
 //! Connections that end where their clients do not take what they are sent, with axum's `serve`.
-#![cfg(all(feature = "axum", unix))]
-
-#[path = "support/rest.rs"]
-mod rest;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,8 +1,6 @@
 //! The bytes that bodies have promised to their tenant, and the line of requests beside that:
 //! without a connection.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use memcg_tower::{PromisedBytes, RefusalKind};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use support::*;
+use crate::support::*;
 
 /// A body of known length whose frames come from a channel.
 struct Coming {

@@ -2,8 +2,6 @@
 //! are dropped, on all workers at once. What those that run were promised and charged is within the
 //! tenant's max at every moment.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +15,7 @@ use memcg_tower::PromisedBytes;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use support::*;
+use crate::support::*;
 
 const MAX: u64 = 100 * KIB as u64;
 const TASKS: u64 = 16;

@@ -1,5 +1,4 @@
 //! The admitted request as an argument of a handler of axum.
-#![cfg(feature = "axum")]
 
 use axum::body::Body;
 use axum::routing::get;

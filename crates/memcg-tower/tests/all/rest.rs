@@ -1,5 +1,4 @@
 //! Waiting for a service that comes to rest.
-#![allow(dead_code, reason = "each test uses some")]
 
 use std::time::{Duration, Instant};
 

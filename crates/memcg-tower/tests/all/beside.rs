@@ -2,10 +2,6 @@
 //! and decompress, of connections that go on with another protocol, and of calls of gRPC that
 //! stream.
 
-#[path = "support/rest.rs"]
-mod rest;
-mod support;
-
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;

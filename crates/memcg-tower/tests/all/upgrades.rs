@@ -1,9 +1,6 @@
 //! Connections that go on with another protocol, on a real server: each keeps what its request
 //! holds, whatever its handler does, and gives it back at its end.
 
-#[path = "support/rest.rs"]
-mod rest;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 

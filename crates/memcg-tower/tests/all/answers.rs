@@ -1,7 +1,5 @@
 //! The charge, the waits and the answer of a request: without a connection.
 
-mod support;
-
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -19,7 +17,7 @@ use tokio::sync::mpsc;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use support::*;
+use crate::support::*;
 
 #[tokio::test]
 async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
@@ -654,7 +652,7 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
     ] {
         let held = (status != 200 && status != 413).then(|| scene.acme.force_charge(20 * KIB));
         let response = layer().layer(long(bytes)).oneshot(asks).await.unwrap();
-        let said = support::retry(&response);
+        let said = crate::support::retry(&response);
         let (is, text) = text(response).await;
         assert_eq!(
             (is, said),

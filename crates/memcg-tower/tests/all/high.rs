@@ -1,9 +1,6 @@
 //! Uploads to a tenant above its `high`, over real connections. A client sends small pieces, so
 //! that each frame is small: a body pays the delay of what has come, and not one for each frame.
 
-#[path = "support/rest.rs"]
-mod rest;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
