@@ -1,14 +1,10 @@
-//! Holds a request's way through the layer by its number of instructions, which a noisy machine does
-//! not change. `cargo bench -p memcg-tower-benches --bench instructions`
-//!
-//! No socket and no runtime: one thread polls each request to its end, and each fits. What the same
-//! service takes without the layer is taken off.
+//! A request's way through the layer of memcg-tower. Each fits. What the same service takes without the
+//! layer is taken off.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::{Pin, pin};
-use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -16,29 +12,25 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use memcg::{Limit, Limits, Runtime};
-use memcg_bench_rows::Bench;
-use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
+use memcg_bench_rows::instructions::{CountedPath, counted};
 use memcg_tower::{AdmissionLayer, RequestBody};
 use tower::{Layer, Service, service_fn};
 
-const BENCH: Bench = Bench {
-    name: "instructions",
-    about: "Counts the instructions of a request through the layer under valgrind, and fails above a ceiling.",
-};
+use crate::finish;
 
-/// A request with a body of one frame, more than without the layer: 2,071 on x86-64 with rustc 1.95,
+/// A request with a body of one frame, more than without the layer: 2,082 on x86-64 with rustc 1.95,
 /// and a tenth more for other compilers.
 const REQUEST_INSTRUCTIONS_MAX: f64 = 2_278.0;
 
-/// The same with a group of its own: 9,746. A thousand of them keep the peak of the group, and of
+/// The same with a group of its own: 9,779. A thousand of them keep the peak of the group, and of
 /// those above, exact where one thread charges.
 const REQUEST_GROUP_INSTRUCTIONS_MAX: f64 = 10_720.0;
 
-/// The same, of an upload of 64 frames of 8 KiB whose length the head says: 34,623. The ceiling is
+/// The same, of an upload of 64 frames of 8 KiB whose length the head says: 34,644. The ceiling is
 /// what it took before a body gathered the delay above a high.
 const UPLOAD_INSTRUCTIONS_MAX: f64 = 37_730.0;
 
-/// And of one whose length the head does not say: 47,868, and what it took before that.
+/// And of one whose length the head does not say: 47,865, and what it took before that.
 const UNSIZED_UPLOAD_INSTRUCTIONS_MAX: f64 = 50_052.0;
 
 const REQUESTS: u64 = 10_000;
@@ -83,14 +75,6 @@ impl Body for Upload {
         } else {
             SizeHint::new()
         }
-    }
-}
-
-/// Runs the future to its end. Nothing here waits.
-fn finish<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("each request fits"),
     }
 }
 
@@ -182,37 +166,35 @@ const fn requests(
     }
 }
 
-const PATHS: &[CountedPath<()>] = &[
-    requests(
-        "requests",
-        "a request through the layer, more than without",
-        REQUEST_INSTRUCTIONS_MAX,
-        |(), requests| layer(false, one_frame, requests),
-    ),
-    requests(
-        "requests-with-groups",
-        "a request with a group of its own",
-        REQUEST_GROUP_INSTRUCTIONS_MAX,
-        |(), requests| layer(true, one_frame, requests),
-    ),
-    CountedPath {
-        name: "uploads",
-        what: "an upload of 64 frames through the layer, more than without",
-        most: UPLOAD_INSTRUCTIONS_MAX,
-        rounds: UPLOADS,
-        run: |(), uploads| layer(false, || Upload::new(true), uploads),
-        beside: Some(|(), uploads| serve(bare(), || Upload::new(true), uploads)),
-    },
-    CountedPath {
-        name: "uploads-of-no-length",
-        what: "the same, whose head says no length",
-        most: UNSIZED_UPLOAD_INSTRUCTIONS_MAX,
-        rounds: UPLOADS,
-        run: |(), uploads| layer(false, || Upload::new(false), uploads),
-        beside: Some(|(), uploads| serve(bare(), || Upload::new(false), uploads)),
-    },
-];
-
-fn main() -> ExitCode {
-    count_paths(&BENCH, PATHS, || ((), "Layer".to_owned()))
+pub(crate) fn paths() -> [CountedPath<()>; 4] {
+    [
+        requests(
+            "requests",
+            "a request through the layer, more than without",
+            REQUEST_INSTRUCTIONS_MAX,
+            |(), requests| layer(false, one_frame, requests),
+        ),
+        requests(
+            "requests-with-groups",
+            "a request with a group of its own",
+            REQUEST_GROUP_INSTRUCTIONS_MAX,
+            |(), requests| layer(true, one_frame, requests),
+        ),
+        CountedPath {
+            name: "uploads",
+            what: "an upload of 64 frames through the layer, more than without",
+            most: UPLOAD_INSTRUCTIONS_MAX,
+            rounds: UPLOADS,
+            run: |(), uploads| layer(false, || Upload::new(true), uploads),
+            beside: Some(|(), uploads| serve(bare(), || Upload::new(true), uploads)),
+        },
+        CountedPath {
+            name: "uploads-of-no-length",
+            what: "the same, whose head says no length",
+            most: UNSIZED_UPLOAD_INSTRUCTIONS_MAX,
+            rounds: UPLOADS,
+            run: |(), uploads| layer(false, || Upload::new(false), uploads),
+            beside: Some(|(), uploads| serve(bare(), || Upload::new(false), uploads)),
+        },
+    ]
 }

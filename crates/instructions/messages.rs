@@ -1,31 +1,23 @@
-//! Holds a message's way through the channel by its number of instructions, which a noisy machine
-//! does not change. `cargo bench -p memcg-tokio-benches --bench instructions`
-//!
-//! One thread sends and receives in turn, without a runtime: where there is room for each message,
-//! and where each send waits for the bytes of the message before it.
+//! A message's way through the channel of memcg-tokio: where there is room for each message, and where
+//! each send waits for the bytes of the message before it.
 
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
 use memcg::{Bytes, Limit, Limits, Runtime, Weigh};
-use memcg_bench_rows::Bench;
-use memcg_bench_rows::instructions::{CountedPath, count_paths, counted};
+use memcg_bench_rows::instructions::{CountedPath, counted};
 use memcg_tokio::channel;
 
-const BENCH: Bench = Bench {
-    name: "instructions",
-    about: "Counts the instructions of a message through the channel under valgrind, and fails above a ceiling.",
-};
+use crate::finish;
 
-/// A message that is sent and received: 315 on x86-64 with rustc 1.95, and a tenth more for other
+/// A message that is sent and received: 295 on x86-64 with rustc 1.95, and a tenth more for other
 /// compilers. Through tokio's bounded channel it takes 338.
-const MESSAGE_INSTRUCTIONS_MAX: f64 = 347.0;
+const MESSAGE_INSTRUCTIONS_MAX: f64 = 325.0;
 
-/// A message whose send waits, and gets its bytes from hand to hand: 1,094.
-const HAND_OVER_INSTRUCTIONS_MAX: f64 = 1_203.0;
+/// A message whose send waits, and gets its bytes from hand to hand: 1,081.
+const HAND_OVER_INSTRUCTIONS_MAX: f64 = 1_190.0;
 
 /// Messages that fit at a time.
 const ROOM: usize = 128;
@@ -46,14 +38,6 @@ struct Parcel(u64);
 impl Weigh for Parcel {
     fn heap_bytes(&self) -> usize {
         WEIGHT
-    }
-}
-
-/// Runs the future to its end. Nothing here waits.
-fn finish<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("each message fits"),
     }
 }
 
@@ -105,21 +89,19 @@ fn hand_overs(rounds: u64) {
     counted(|| pass(rounds));
 }
 
-const PATHS: &[CountedPath<()>] = &[
-    CountedPath::new(
-        "messages",
-        "a message that is sent and received",
-        MESSAGE_INSTRUCTIONS_MAX,
-        |(), rounds| messages(rounds),
-    ),
-    CountedPath::new(
-        "hand-overs",
-        "a message whose send waits and gets its bytes from hand to hand",
-        HAND_OVER_INSTRUCTIONS_MAX,
-        |(), rounds| hand_overs(rounds),
-    ),
-];
-
-fn main() -> ExitCode {
-    count_paths(&BENCH, PATHS, || ((), "Channel".to_owned()))
+pub(crate) fn paths() -> [CountedPath<()>; 2] {
+    [
+        CountedPath::new(
+            "messages",
+            "a message that is sent and received",
+            MESSAGE_INSTRUCTIONS_MAX,
+            |(), rounds| messages(rounds),
+        ),
+        CountedPath::new(
+            "hand-overs",
+            "a message whose send waits and gets its bytes from hand to hand",
+            HAND_OVER_INSTRUCTIONS_MAX,
+            |(), rounds| hand_overs(rounds),
+        ),
+    ]
 }
